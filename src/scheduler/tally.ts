@@ -1,5 +1,14 @@
+import type {
+  LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
+  LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_UPSTREAM_OPENED,
+} from '../../semconv/attributes.js';
 import type { VerifyWindowErrorCode } from './error.js';
 import type { DropReason, WindowVerdict } from './verify-window.js';
+
+/** How predictions came back: the values of `llama_stage.verify_window.direct_return_path`. */
+export type DirectReturnPath =
+  | typeof LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_UPSTREAM_OPENED
+  | typeof LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK;
 
 /**
  * Everything that one scheduler counts, as plain numbers. A tally holds no reference to its
@@ -46,7 +55,7 @@ export class Tally {
   /** Whether predictions came over the reverse fallback, at any time. */
   directReturnReverseFallback = false;
   /** Which of the two paths was marked last. */
-  directReturnPath: 'upstream_opened' | 'reverse_fallback' | undefined;
+  directReturnPath: DirectReturnPath | undefined;
   isClosed = false;
 
   readonly #clock: () => number;

@@ -9,7 +9,7 @@ import {
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
 } from '../../semconv/attributes.js';
-import { VerifyWindowError } from './error.js';
+import { isCount } from './quantities.js';
 
 /** One bounded run of candidate tokens under verification. */
 export interface VerifyWindow {
@@ -50,26 +50,16 @@ export type DropReason =
   | typeof LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED;
 
 /**
- * The verdict that an outcome amounts to. A window without an outcome, or without a candidate,
- * is `unverified`: there was nothing to accept or to reject.
- *
- * @throws {VerifyWindowError} `invalid_argument` where the token counts are no counts, or more
- * tokens were accepted than proposed.
+ * The verdict that an outcome amounts to; `undefined` for one that cannot be (token counts that
+ * are no counts, or more accepted than proposed). A window without an outcome, or without a
+ * candidate, is `unverified`: there was nothing to accept or to reject.
  */
-export function verdictOf(outcome: WindowOutcome | undefined): WindowVerdict {
+export function verdictOf(outcome: WindowOutcome | undefined): WindowVerdict | undefined {
   if (outcome === undefined) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
   if (outcome.stale) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE;
   const { proposedTokens, acceptedTokens } = outcome;
-  if (
-    !Number.isSafeInteger(proposedTokens) ||
-    !Number.isSafeInteger(acceptedTokens) ||
-    acceptedTokens < 0 ||
-    acceptedTokens > proposedTokens
-  ) {
-    throw new VerifyWindowError(
-      'invalid_argument',
-      `outcome must be { stale: true }, or have integers with 0 <= acceptedTokens <= proposedTokens, got ${proposedTokens} proposed and ${acceptedTokens} accepted`,
-    );
+  if (!isCount(proposedTokens) || !isCount(acceptedTokens) || acceptedTokens > proposedTokens) {
+    return undefined;
   }
   if (proposedTokens === 0) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
   if (acceptedTokens === proposedTokens) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT;

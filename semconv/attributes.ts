@@ -500,3 +500,10 @@ export const LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE = 'stale' as const;
  * coordinator saying what it found.
  */
 export const LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED = 'unverified' as const;
+
+/**
+ * Marks the one attribute set that stands for all those past a limit.
+ *
+ * Defined by OpenTelemetry's own semantic conventions.
+ */
+export const ATTR_OTEL_METRIC_OVERFLOW = 'otel.metric.overflow' as const;

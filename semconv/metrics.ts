@@ -240,8 +240,8 @@ export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS =
  *
  * Asynchronous updowncounter, in `{scheduler}`.
  */
-export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULERS =
-  'llama_stage.verify_window.schedulers' as const;
+export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT =
+  'llama_stage.verify_window.scheduler.count' as const;
 
 /**
  * Stale windows drained; behind the marked ones, some were still on their way.

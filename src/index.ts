@@ -1,3 +1,7 @@
+export {
+  VerifyWindowMetrics,
+  type VerifyWindowMetricsOptions,
+} from './metrics/verify-window-metrics.js';
 export { SCHEDULER_CHANNEL, type SchedulerCreated } from './scheduler/channel.js';
 export { VerifyWindowError, type VerifyWindowErrorCode } from './scheduler/error.js';
 export type { VerifyWindowObserver } from './scheduler/observer.js';
@@ -25,3 +29,4 @@ export type {
   WindowOutcome,
   WindowVerdict,
 } from './scheduler/verify-window.js';
+export { stampGenerationSpan } from './tracing/stamp-generation-span.js';

@@ -87,6 +87,14 @@ export class Tally {
     return this.#elapsedMs;
   }
 
+  /** Ends the life of the scheduler at this moment; windows in flight are dropped as `closed`. */
+  end(): void {
+    this.advance();
+    this.dropped.closed += this.inFlight;
+    this.inFlight = 0;
+    this.isClosed = true;
+  }
+
   /** Milliseconds since the last transition, by the scheduler's clock; 0 once it is closed. */
   pendingMs(): number {
     if (this.isClosed) return 0;

@@ -1,0 +1,264 @@
+import {
+  type Attributes,
+  type BatchObservableResult,
+  createNoopMeter,
+  type Meter,
+  type MeterProvider,
+  metrics as metricsApi,
+  type Observable,
+} from '@opentelemetry/api';
+import {
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+  type Instrument,
+} from '../../semconv/instruments.js';
+import { reportOnce } from '../diag.js';
+import { VerifyWindowError } from '../scheduler/error.js';
+import type { VerifyWindowObserver } from '../scheduler/observer.js';
+import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
+import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
+import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
+import type { Tally } from '../scheduler/tally.js';
+import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
+import type { AttributeSet } from './attribute-set.js';
+import { AttributeSets } from './attribute-sets.js';
+import { createHistograms, type Histograms, recordGeneration } from './histograms.js';
+import { COUNTERS, GAUGES } from './signals.js';
+
+/** The instruments of the pulled counters, each once. */
+const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
+  ...COUNTERS.map(({ instrument }) => instrument),
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+]);
+
+export interface VerifyWindowMetricsOptions {
+  /**
+   * The meter to record on. By default a meter of the global provider, looked up again when a
+   * provider is registered after the bridge was made.
+   */
+  readonly meter?: Meter;
+  /**
+   * How many different attribute sets are kept apart: an integer of at least 1. Schedulers with
+   * further ones are counted together under `otel.metric.overflow`. Default: 100, which at depth
+   * 8 stays below the 2,000 series for each metric at which the SDK cuts off by itself.
+   */
+  readonly maxAttributeSets?: number;
+}
+
+/**
+ * Records what verify-window schedulers do as OpenTelemetry metrics. One bridge serves any number
+ * of schedulers, that come and go.
+ *
+ * Counters and gauges are pulled: a collection reads the plain numbers of every live scheduler
+ * and the totals of those that ended, through one callback. Only histograms are recorded as
+ * things happen. A scheduler is never kept alive: one that is closed is folded into the totals
+ * at once, one that was forgotten when it is garbage-collected.
+ *
+ * | metric | kind | unit | meaning |
+ * |---|---|---|---|
+ * | `llama_stage.verify_window.opened` | counter | `{window}` | windows admitted |
+ * | `….completed` | counter | `{window}` | windows retired by their reply, by verdict |
+ * | `….dropped` | counter | `{window}` | windows removed without a reply, by reason |
+ * | `….errors` | counter | `{error}` | refused calls, by `error.type` |
+ * | `….in_flight`, `….capacity` | up-down counter | `{window}` | windows in flight, and how many could be |
+ * | `….scheduler.count` | up-down counter | `{scheduler}` | live schedulers |
+ * | `….occupancy_time` | counter | `s` | time at each number of windows in flight |
+ * | `….parallel_time`, `….full_time` | counter | `s` | time with two or more, and with `depth`, in flight |
+ * | `….recovery_epochs` | counter | `{epoch}` | recovery epochs begun |
+ * | `….stale_marked`, `….stale_discarded` | counter | `{window}` | windows marked stale, and drained |
+ * | `….stale_drain_time`, `….stale_stage0_compute_time`, `….stale_forward_write_time`, `….stale_downstream_wait_time`, `….stale_verify_time` | counter | `s` | work that stale windows burned |
+ * | `….horizon_refills` | counter | `{refill}` | refill attempts, by outcome |
+ * | `….horizon_refill_tokens` | counter | `{token}` | tokens that refills appended |
+ * | `….direct_returns` | counter | `{generation}` | generations, by the path of their predictions |
+ * | `….proposed_tokens`, `….accepted_tokens` | counter | `{token}` | candidates verified, and accepted |
+ * | `….occupancy` | histogram | `{window}` | windows in flight after each admission |
+ * | `….duration` | histogram | `s` | from open to reply |
+ * | `….accepted_length` | histogram | `{token}` | accepted tokens of each verified window |
+ * | `….average_in_flight`, `….max_in_flight` | histogram | `{window}` | one generation's, at its close |
+ * | `….parallel_fraction`, `….full_fraction` | histogram | `1` | likewise |
+ *
+ * At every collection, for each attribute set: `opened = completed + dropped + in_flight`, and
+ * `occupancy_time` over all levels is the total lifetime of the schedulers.
+ */
+export class VerifyWindowMetrics {
+  readonly #fixedMeter: Meter | undefined;
+  readonly #sets: AttributeSets;
+  readonly #observers = new WeakMap<AttributeSet, VerifyWindowObserver>();
+  readonly #observed = new WeakSet<Tally>();
+  readonly #forgotten = new FinalizationRegistry<{ set: AttributeSet; tally: Tally }>(
+    ({ set, tally }) => this.#foldForgotten(set, tally),
+  );
+  readonly #report = reportOnce('recording verify-window metrics failed');
+  readonly #observe = (result: BatchObservableResult) => this.#observeAll(result);
+
+  #provider: MeterProvider | undefined;
+  #meter: Meter | undefined;
+  #histograms: Histograms;
+  #observables = new Map<Instrument, Observable>();
+  #isShutDown = false;
+
+  /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
+  constructor(options: VerifyWindowMetricsOptions = {}) {
+    const { meter, maxAttributeSets = 100 } = options;
+    if (!Number.isSafeInteger(maxAttributeSets) || maxAttributeSets < 1) {
+      throw new VerifyWindowError(
+        'invalid_argument',
+        `maxAttributeSets must be an integer of at least 1, got ${maxAttributeSets}`,
+      );
+    }
+    this.#fixedMeter = meter;
+    this.#sets = new AttributeSets(maxAttributeSets);
+    this.#histograms = createHistograms(createNoopMeter());
+    this.#followProvider();
+  }
+
+  /**
+   * Counts what this scheduler has done and will do. Attaching it again changes nothing.
+   *
+   * @param attributes go onto every metric of this scheduler. Keep them few and bounded; who the
+   * worker is belongs in its resource.
+   */
+  observe(scheduler: VerifyWindowScheduler, attributes: Attributes = {}): void {
+    const { tally } = scheduler;
+    if (this.#isShutDown || this.#observed.has(tally)) return;
+    this.#observed.add(tally);
+    this.#followProvider();
+    const set = this.#sets.get(attributes);
+    scheduler.subscribe(this.#observerOf(set));
+    if (scheduler.isClosed) {
+      this.#foldClosed(set, tally);
+      return;
+    }
+    set.attach(tally);
+    this.#forgotten.register(scheduler, { set, tally }, tally);
+  }
+
+  /**
+   * Counts a finished generation of which only the statistics are known, such as those that
+   * {@link parseResponseTimings} gave. What they do not tell is left out: no window duration, no
+   * token, no error; and its windows count as completed with the verdict `unverified`. Do not
+   * pass statistics of a scheduler that is observed too: it would count twice.
+   *
+   * @throws {VerifyWindowError} `invalid_argument` where the statistics contradict themselves.
+   */
+  recordGeneration(stats: VerifyWindowStats, attributes: Attributes = {}): void {
+    const checked = parseResponseTimings(responseTimings(stats));
+    if (this.#isShutDown) return;
+    this.#followProvider();
+    const set = this.#sets.get(attributes);
+    set.addGeneration(checked);
+    recordGeneration(this.#histograms, checked, set.attributes);
+  }
+
+  /**
+   * Takes the callback off the meter, and records nothing from now on. Collect, or shut the
+   * provider down, before: what was not collected by then is not exported.
+   */
+  shutdown(): void {
+    this.#isShutDown = true;
+    this.#leaveMeter();
+    this.#histograms = createHistograms(createNoopMeter());
+  }
+
+  /** The one observer that all schedulers of an attribute set share. */
+  #observerOf(set: AttributeSet): VerifyWindowObserver {
+    const known = this.#observers.get(set);
+    if (known !== undefined) return known;
+    const { attributes } = set;
+    const observer: VerifyWindowObserver = {
+      opened: (scheduler) => {
+        // Without a provider there is nothing to slow down, and one may come at any time.
+        if (this.#isWaiting) this.#followProvider();
+        this.#histograms.occupancy.record(scheduler.inFlight, attributes);
+      },
+      completed: (_scheduler, _window, verdict, durationMs, outcome) => {
+        this.#histograms.duration.record(durationMs / 1000, attributes);
+        if (outcome !== undefined && !outcome.stale && verdict !== 'unverified') {
+          this.#histograms.acceptedLength.record(outcome.acceptedTokens, attributes);
+        }
+      },
+      refused: (scheduler, code) => {
+        if (scheduler.isClosed) set.addLateError(code);
+      },
+      closed: ({ tally }) => {
+        this.#forgotten.unregister(tally);
+        this.#foldClosed(set, tally);
+      },
+      failed: this.#report,
+    };
+    this.#observers.set(set, observer);
+    return observer;
+  }
+
+  #foldClosed(set: AttributeSet, tally: Tally): void {
+    this.#followProvider();
+    set.fold(tally);
+    recordGeneration(this.#histograms, snapshot(tally), set.attributes);
+  }
+
+  /** When a forgotten generation ended is not known, so it has no average over its time. */
+  #foldForgotten(set: AttributeSet, tally: Tally): void {
+    try {
+      tally.end();
+      set.fold(tally);
+    } catch (error) {
+      this.#report(error);
+    }
+  }
+
+  get #isWaiting(): boolean {
+    return this.#meter === createNoopMeter() && this.#fixedMeter === undefined;
+  }
+
+  /** Moves to the meter of the global provider, where that has changed. */
+  #followProvider(): void {
+    if (this.#isShutDown) return;
+    if (this.#fixedMeter !== undefined) {
+      if (this.#meter === undefined) this.#useMeter(this.#fixedMeter);
+      return;
+    }
+    const provider = metricsApi.getMeterProvider();
+    if (provider === this.#provider) return;
+    this.#provider = provider;
+    this.#useMeter(provider.getMeter(SCOPE_NAME, SCOPE_VERSION));
+  }
+
+  #useMeter(meter: Meter): void {
+    this.#leaveMeter();
+    this.#meter = meter;
+    this.#histograms = createHistograms(meter);
+    for (const instrument of PULLED_COUNTERS) {
+      const { name, options } = instrument;
+      this.#observables.set(instrument, meter.createObservableCounter(name, options));
+    }
+    for (const { instrument } of GAUGES) {
+      const { name, options } = instrument;
+      this.#observables.set(instrument, meter.createObservableUpDownCounter(name, options));
+    }
+    meter.addBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+  }
+
+  #leaveMeter(): void {
+    this.#meter?.removeBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+    this.#observables = new Map();
+    this.#meter = undefined;
+  }
+
+  #observeAll(result: BatchObservableResult): void {
+    const find = (instrument: Instrument) => this.#observables.get(instrument) as Observable;
+    for (const set of this.#sets) set.observe(result, find, (tally) => this.#pendingMs(tally));
+  }
+
+  /** The clock is the host's: one that throws must not cost the other schedulers their numbers. */
+  #pendingMs(tally: Tally): number {
+    try {
+      return tally.pendingMs();
+    } catch (error) {
+      this.#report(error);
+      return 0;
+    }
+  }
+}

@@ -5,5 +5,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Tests of forgotten schedulers collect garbage themselves.
     execArgv: ['--expose-gc'],
+    // The file is for CI, which counts the tests from it.
+    reporters: ['default', ['json', { outputFile: 'build/test-results.json' }]],
   },
 });

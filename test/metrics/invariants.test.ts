@@ -100,6 +100,32 @@ test('the invariants hold at random moments of random workloads', async () => {
   );
 });
 
+test('no counter falls by a rounding digit when schedulers end in another order', async () => {
+  const lifetimes = fc.array(fc.double({ min: 0.001, max: 1e4, noNaN: true }), {
+    minLength: 3,
+    maxLength: 8,
+  });
+  await fc.assert(
+    fc.asyncProperty(lifetimes, fc.infiniteStream(fc.nat()), async (durationsMs, order) => {
+      const reader = new ManualReader();
+      const bridge = new VerifyWindowMetrics({ meter: providerWith(reader).getMeter('test') });
+      const live = durationsMs.map((durationMs) => {
+        let ms = 0;
+        const scheduler = new VerifyWindowScheduler({ depth: 1, clock: () => ms });
+        bridge.observe(scheduler);
+        scheduler.recordStaleDiscarded(1, durationMs);
+        ms = durationMs;
+        return scheduler;
+      });
+      let last = counterValues(await reader.read());
+      while (live.length > 0) {
+        live.splice(order.next().value % live.length, 1)[0]?.close();
+        last = expectNoneFell(counterValues(await reader.read()), last);
+      }
+    }),
+  );
+});
+
 function expectInvariants(collected: Collected, lifetimeMs: number): void {
   const sum = (name: string) => collected.sum(name);
   expect(sum(METRICS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED)).toBe(

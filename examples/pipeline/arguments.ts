@@ -1,0 +1,123 @@
+import { parseArgs } from 'node:util';
+
+export interface Arguments {
+  readonly depth: number;
+  readonly stages: number;
+  readonly tokens: number;
+  readonly generations: number;
+  readonly concurrency: number;
+  readonly width: number;
+  readonly stageMs: number;
+  readonly linkMs: number;
+  readonly reverseReturn: boolean;
+  readonly prometheusPort: number;
+  readonly hold: boolean;
+  readonly json: boolean;
+}
+
+/** The command line cannot be used, and why. */
+export class UsageError extends Error {}
+
+interface NumberFlag {
+  readonly default: number;
+  readonly min: number;
+  readonly max: number;
+  readonly isInteger: boolean;
+  readonly help: string;
+}
+
+const NUMBERS = {
+  depth: flag(4, 1, 64, 'verify windows in flight for one generation; the control has 1'),
+  stages: flag(
+    4,
+    2,
+    16,
+    'stages of the chain; stage 0 is in the coordinator, the others are processes',
+  ),
+  tokens: flag(160, 1, 4000, 'tokens of each generation'),
+  generations: flag(8, 1, 1000, 'generations in each run'),
+  concurrency: flag(2, 1, 64, 'generations at a time'),
+  width: flag(4, 1, 64, 'candidate tokens in a window'),
+  'stage-ms': flag(
+    4,
+    0,
+    1000,
+    'simulated compute of a stage for one window, in milliseconds',
+    false,
+  ),
+  'link-ms': flag(6, 0, 1000, 'simulated delay of a link, one way, in milliseconds', false),
+  'prometheus-port': flag(9464, 0, 65535, 'port of the Prometheus endpoint; 0 takes a free one'),
+} satisfies Record<string, NumberFlag>;
+
+const SWITCHES = {
+  'reverse-return': 'the last stage opens the connection for its predictions',
+  hold: 'keep the Prometheus endpoint up after the run, until interrupted',
+  json: 'write the table as one JSON object to stdout, and nothing else',
+  help: 'show this',
+};
+
+/** @returns the arguments, or `undefined` where the help was asked for. */
+export function readArguments(argv: readonly string[]): Arguments | undefined {
+  const values = parse(argv);
+  if (values.help === true) return undefined;
+  const number = (name: keyof typeof NUMBERS) => readNumber(name, values[name]);
+  return {
+    depth: number('depth'),
+    stages: number('stages'),
+    tokens: number('tokens'),
+    generations: number('generations'),
+    concurrency: number('concurrency'),
+    width: number('width'),
+    stageMs: number('stage-ms'),
+    linkMs: number('link-ms'),
+    prometheusPort: number('prometheus-port'),
+    reverseReturn: values['reverse-return'] === true,
+    hold: values.hold === true,
+    json: values.json === true,
+  };
+}
+
+export function helpText(): string {
+  const lines = [
+    ...Object.entries(NUMBERS).map(
+      ([name, { default: value, help }]) =>
+        `  --${`${name} N`.padEnd(20)}${help} (default ${value})`,
+    ),
+    ...Object.entries(SWITCHES).map(([name, help]) => `  --${name.padEnd(20)}${help}`),
+  ];
+  return [
+    'Runs a pipeline of stages twice, serially and with verify windows in flight, and compares.',
+    '',
+    ...lines,
+    '',
+    'With OTEL_EXPORTER_OTLP_ENDPOINT set, the metrics are also exported over OTLP.',
+  ].join('\n');
+}
+
+function flag(value: number, min: number, max: number, help: string, isInteger = true): NumberFlag {
+  return { default: value, min, max, isInteger, help };
+}
+
+function parse(argv: readonly string[]): Record<string, string | boolean | undefined> {
+  const options = Object.fromEntries([
+    ...Object.keys(NUMBERS).map((name) => [name, { type: 'string' as const }]),
+    ...Object.keys(SWITCHES).map((name) => [name, { type: 'boolean' as const }]),
+  ]);
+  try {
+    return parseArgs({ args: [...argv], options, allowPositionals: false }).values as never;
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+function readNumber(name: keyof typeof NUMBERS, text: string | boolean | undefined): number {
+  const { default: value, min, max, isInteger } = NUMBERS[name];
+  if (text === undefined) return value;
+  const number = typeof text === 'string' && text.trim() !== '' ? Number(text) : Number.NaN;
+  if (!(number >= min && number <= max) || (isInteger && !Number.isInteger(number))) {
+    throw new UsageError(
+      `--${name} must be ${isInteger ? 'an integer' : 'a number'} from ${min} to ${max}, got '${text}'`,
+    );
+  }
+  return number;
+}

@@ -1,0 +1,59 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+
+/** Larger frames are a fault of the peer: the longest prompt stays far below. */
+export const MAX_FRAME_BYTES = 1 << 20;
+
+const HEADER_BYTES = 4;
+
+/** A message as a frame: its length in bytes, 32 bits big-endian, and then its JSON. */
+export function encodeFrame(message: unknown): Buffer {
+  const body = Buffer.from(JSON.stringify(message));
+  if (body.length > MAX_FRAME_BYTES) {
+    throw new RangeError(`a frame holds at most ${MAX_FRAME_BYTES} bytes, got ${body.length}`);
+  }
+  const header = Buffer.alloc(HEADER_BYTES);
+  header.writeUInt32BE(body.length);
+  return Buffer.concat([header, body]);
+}
+
+/** Cuts a byte stream back into messages, however the network split or joined it. */
+export class FrameDecoder {
+  #pending = Buffer.alloc(0);
+
+  /** @throws {RangeError} for a frame that is too large; {SyntaxError} for one that is no JSON. */
+  push(chunk: Buffer): unknown[] {
+    this.#pending = Buffer.concat([this.#pending, chunk]);
+    const messages: unknown[] = [];
+    while (this.#pending.length >= HEADER_BYTES) {
+      const length = this.#pending.readUInt32BE();
+      if (length > MAX_FRAME_BYTES) {
+        throw new RangeError(`a frame holds at most ${MAX_FRAME_BYTES} bytes, got ${length}`);
+      }
+      const end = HEADER_BYTES + length;
+      if (this.#pending.length < end) break;
+      messages.push(JSON.parse(this.#pending.toString('utf8', HEADER_BYTES, end)));
+      this.#pending = this.#pending.subarray(end);
+    }
+    return messages;
+  }
+}
+
+/** Calls `receive` for each message that arrives on a socket; a broken stream closes it. */
+export function readFrames(socket: Socket, receive: (message: unknown) => void): void {
+  const decoder = new FrameDecoder();
+  socket.on('data', (chunk) => {
+    try {
+      for (const message of decoder.push(chunk)) receive(message);
+    } catch (error) {
+      socket.destroy(error as Error);
+    }
+  });
+}
+
+/** Opens a connection on this machine. */
+export async function dial(port: number): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+  await once(socket, 'connect');
+  return socket;
+}

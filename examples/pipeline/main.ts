@@ -1,0 +1,106 @@
+import { once } from 'node:events';
+import { constants } from 'node:os';
+import { isDeepStrictEqual } from 'node:util';
+import { type Arguments, helpText, readArguments, UsageError } from './arguments.js';
+import { Chain, ChainFailure } from './chain.js';
+import type { Output } from './generation.js';
+import { measure } from './measurements.js';
+import { Progress } from './progress.js';
+import { type Report, renderTable } from './report.js';
+import { run } from './run.js';
+import { Telemetry } from './telemetry.js';
+
+let telemetry: Telemetry | undefined;
+let chain: Chain | undefined;
+
+try {
+  const args = readArguments(process.argv.slice(2));
+  if (args === undefined) console.log(helpText());
+  else process.exitCode = await main(args);
+} catch (error) {
+  if (!(error instanceof UsageError || error instanceof ChainFailure)) throw error;
+  console.error(`error: ${error.message}`);
+  process.exitCode = error instanceof UsageError ? 2 : 1;
+} finally {
+  await stop();
+}
+
+async function main(args: Arguments): Promise<number> {
+  const interrupted = onSignal();
+  telemetry = await Telemetry.start(args.prometheusPort);
+  console.error(describe(args, telemetry.url));
+  const work = compare(args, telemetry);
+  // After an interrupt the run is torn down under it, and what it then says is of no interest.
+  work.catch(() => {});
+  const outcome = await Promise.race([work, interrupted]);
+  if (typeof outcome === 'number') return outcome;
+
+  console.log(args.json ? JSON.stringify(outcome) : `\n${renderTable(outcome)}`);
+  if (args.hold) {
+    console.error(`\nthe run is over; ${telemetry.url} stays up until Ctrl-C`);
+    await interrupted;
+  }
+  return outcome.outputsEqual ? 0 : 1;
+}
+
+/** The control at depth 1, and then the same generations at the wanted depth, on one chain. */
+async function compare(args: Arguments, telemetry: Telemetry): Promise<Report> {
+  chain = await Chain.start(args);
+  console.error(`stage processes: ${chain.processIds.join(', ')}`);
+  const progress = new Progress();
+  const shared = { args, chain, metrics: telemetry.metrics };
+  const control = await run({
+    ...shared,
+    name: 'control',
+    depth: 1,
+    firstId: 0,
+    onFinished: (finished) => progress.step('control, depth 1', finished, args.generations),
+  });
+  const pipelined = await run({
+    ...shared,
+    name: 'pipelined',
+    depth: args.depth,
+    firstId: args.generations,
+    onFinished: (finished) => progress.step(`depth ${args.depth}`, finished, args.generations),
+  });
+
+  const collected = await telemetry.collect();
+  const { json, hold, prometheusPort, ...parameters } = args;
+  const report = {
+    parameters,
+    control: measure('control', collected, control.outputs, control.elapsedMs),
+    pipelined: measure('pipelined', collected, pipelined.outputs, pipelined.elapsedMs),
+    outputsEqual: isDeepStrictEqual(tokensOf(control), tokensOf(pipelined)),
+  };
+  const speedup = report.pipelined.q1.tokensPerSecond / report.control.q1.tokensPerSecond;
+  return { ...report, speedup };
+}
+
+function tokensOf({ outputs }: { readonly outputs: readonly Output[] }) {
+  return outputs.map((output) => output.tokens);
+}
+
+/** The exit code that a signal asks for, once it comes. */
+async function onSignal(): Promise<number> {
+  const signal = await Promise.race(
+    (['SIGINT', 'SIGTERM'] as const).map(async (name) => {
+      await once(process, name);
+      return name;
+    }),
+  );
+  return 128 + constants.signals[signal];
+}
+
+async function stop(): Promise<void> {
+  chain?.close();
+  await telemetry?.shutdown();
+}
+
+function describe(args: Arguments, url: string): string {
+  return [
+    `${args.generations} generations of ${args.tokens} tokens, ${args.concurrency} at a time, windows of ${args.width} candidates`,
+    `${args.stages} stages, each simulated at ${args.stageMs} ms for a window; links at ${args.linkMs} ms`,
+    `predictions return over ${args.reverseReturn ? 'the reverse fallback' : 'the sink that the coordinator opened'}`,
+    `metrics: ${url}`,
+  ].join('\n');
+}

@@ -1,0 +1,158 @@
+import type { DataPoint, Histogram, ResourceMetrics } from '@opentelemetry/sdk-metrics';
+import * as semconv from 'llama-stage-otel/semconv';
+import type { Output } from './generation.js';
+import { percentile } from './percentile.js';
+
+/** The attribute that tells the two runs apart. */
+export const RUN_ATTRIBUTE = 'pipeline.run';
+
+export type RunName = 'control' | 'pipelined';
+
+/** What one run measured, by the number of the question in which it is asked. */
+export type Measurements = ReturnType<typeof measure>;
+
+/**
+ * Sums up one run. Whatever a metric holds is read from the collected metrics; rates, token
+ * latencies and the comparison of outputs come from the outputs themselves.
+ */
+export function measure(
+  run: RunName,
+  collected: ResourceMetrics,
+  outputs: readonly Output[],
+  elapsedMs: number,
+) {
+  const metrics = new RunMetrics(run, collected);
+  const tokens = outputs.reduce((sum, output) => sum + output.tokens.length, 0);
+  const interTokenMs = outputs.flatMap((output) => output.interTokenMs);
+  const opened = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED);
+  const levels = metrics.levels();
+  const lifetime = levels.reduce((sum, seconds) => sum + seconds, 0);
+  const windowSeconds = levels.reduce((sum, seconds, level) => sum + level * seconds, 0);
+  const proposed = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS);
+  const accepted = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS);
+  const discarded = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED);
+  const verdicts = (value: string) =>
+    metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, [
+      semconv.ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
+      value,
+    ]);
+  const refills = (value: string) =>
+    metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS, [
+      semconv.ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+      value,
+    ]);
+  const duration = metrics.histogram(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION);
+  const length = metrics.histogram(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH);
+  return {
+    q1: { tokens, seconds: elapsedMs / 1000, tokensPerSecond: tokens / (elapsedMs / 1000) },
+    q2: {
+      timeToFirstTokenMsP50: percentile(
+        outputs.map((output) => output.timeToFirstTokenMs),
+        0.5,
+      ),
+      interTokenMsMean: share(
+        interTokenMs.reduce((sum, ms) => sum + ms, 0),
+        interTokenMs.length,
+      ),
+      interTokenMsP50: percentile(interTokenMs, 0.5),
+      interTokenMsP95: percentile(interTokenMs, 0.95),
+      windowMsMean: share(duration.sum, duration.count) * 1000,
+    },
+    q3: {
+      opened,
+      timeShareByLevel: levels.map((seconds) => share(seconds, lifetime)),
+      averageInFlight: share(windowSeconds, lifetime),
+      parallelFraction: share(
+        metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME),
+        lifetime,
+      ),
+      fullFraction: share(
+        metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME),
+        lifetime,
+      ),
+    },
+    q6: {
+      recoveryEpochs: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS),
+      staleMarked: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED),
+      staleDiscarded: discarded,
+      staleFraction: share(discarded, opened),
+      staleDrainSeconds: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME),
+      staleStage0ComputeSeconds: metrics.sum(
+        semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
+      ),
+      staleForwardWriteSeconds: metrics.sum(
+        semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
+      ),
+      staleDownstreamWaitSeconds: metrics.sum(
+        semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
+      ),
+      staleVerifySeconds: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME),
+    },
+    q7: {
+      proposedTokens: proposed,
+      acceptedTokens: accepted,
+      acceptanceRate: share(accepted, proposed),
+      fullAcceptWindows: verdicts(semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT),
+      partialAcceptWindows: verdicts(
+        semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT,
+      ),
+      rejectWindows: verdicts(semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT),
+      meanAcceptedLength: share(length.sum, length.count),
+    },
+    q8: {
+      refillSuccesses: refills(
+        semconv.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
+      ),
+      refillMisses: refills(semconv.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS),
+      refillTokens: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS),
+    },
+  };
+}
+
+/** The collected metrics of one run. */
+class RunMetrics {
+  readonly #run: RunName;
+  readonly #collected: ResourceMetrics;
+
+  constructor(run: RunName, collected: ResourceMetrics) {
+    this.#run = run;
+    this.#collected = collected;
+  }
+
+  sum(name: string, attribute?: readonly [key: string, value: string]): number {
+    return this.#points(name)
+      .filter((point) => attribute === undefined || point.attributes[attribute[0]] === attribute[1])
+      .reduce((sum, point) => sum + (point.value as number), 0);
+  }
+
+  histogram(name: string): { readonly sum: number; readonly count: number } {
+    const values = this.#points(name).map((point) => point.value as Histogram);
+    return {
+      sum: values.reduce((sum, value) => sum + (value.sum ?? 0), 0),
+      count: values.reduce((sum, value) => sum + value.count, 0),
+    };
+  }
+
+  /** Seconds at each occupancy level. */
+  levels(): number[] {
+    const seconds: number[] = [];
+    for (const point of this.#points(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME)) {
+      const level = point.attributes[semconv.ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL];
+      seconds[Number(level)] = point.value as number;
+    }
+    return seconds;
+  }
+
+  #points(name: string): DataPoint<number | Histogram>[] {
+    return this.#collected.scopeMetrics
+      .flatMap((scope) => scope.metrics)
+      .filter((metric) => metric.descriptor.name === name)
+      .flatMap((metric) => metric.dataPoints as DataPoint<number | Histogram>[])
+      .filter((point) => point.attributes[RUN_ATTRIBUTE] === this.#run);
+  }
+}
+
+/** A part of a whole; 0 of nothing. */
+function share(part: number, whole: number): number {
+  return whole > 0 ? part / whole : 0;
+}

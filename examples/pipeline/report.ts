@@ -1,0 +1,117 @@
+import type { Arguments } from './arguments.js';
+import type { Measurements } from './measurements.js';
+
+/** The result of the program, as `--json` writes it. */
+export interface Report {
+  readonly parameters: Omit<Arguments, 'json' | 'hold' | 'prometheusPort'>;
+  readonly control: Measurements;
+  readonly pipelined: Measurements;
+  /** Tokens per second of the pipelined run, divided by the control's. */
+  readonly speedup: number;
+  /** Whether every generation came out token for token as in the control. */
+  readonly outputsEqual: boolean;
+}
+
+type Format = (value: number) => string;
+const count: Format = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 0 });
+const decimal: Format = (value) => value.toFixed(2);
+const percent: Format = (value) => `${(100 * value).toFixed(1)} %`;
+const ms: Format = (value) => `${value.toFixed(1)} ms`;
+const seconds: Format = (value) => `${value.toFixed(2)} s`;
+
+type Row = readonly [label: string, format: Format, read: (run: Measurements) => number];
+
+const QUESTIONS: readonly (readonly [title: string, rows: readonly Row[]])[] = [
+  [
+    '1. Did it raise the output rate?',
+    [
+      ['tokens per second', decimal, ({ q1 }) => q1.tokensPerSecond],
+      ['elapsed', seconds, ({ q1 }) => q1.seconds],
+    ],
+  ],
+  [
+    '2. Did it cut the exposed latency?',
+    [
+      ['time to first token, median', ms, ({ q2 }) => q2.timeToFirstTokenMsP50],
+      ['between tokens, mean', ms, ({ q2 }) => q2.interTokenMsMean],
+      ['between tokens, median', ms, ({ q2 }) => q2.interTokenMsP50],
+      ['between tokens, 95th percentile', ms, ({ q2 }) => q2.interTokenMsP95],
+      ['window round trip, mean', ms, ({ q2 }) => q2.windowMsMean],
+    ],
+  ],
+  [
+    '3. Was the queue actually full?',
+    [
+      ['windows opened', count, ({ q3 }) => q3.opened],
+      ['average in flight', decimal, ({ q3 }) => q3.averageInFlight],
+      ['time with 2 or more in flight', percent, ({ q3 }) => q3.parallelFraction],
+      ['time with the depth used up', percent, ({ q3 }) => q3.fullFraction],
+    ],
+  ],
+  [
+    '6. What was wasted?',
+    [
+      ['recovery epochs', count, ({ q6 }) => q6.recoveryEpochs],
+      ['windows marked stale', count, ({ q6 }) => q6.staleMarked],
+      ['stale windows discarded', count, ({ q6 }) => q6.staleDiscarded],
+      ['share of the windows', percent, ({ q6 }) => q6.staleFraction],
+      ['waited for stale replies', seconds, ({ q6 }) => q6.staleDrainSeconds],
+      ['stale stage-0 compute', seconds, ({ q6 }) => q6.staleStage0ComputeSeconds],
+      ['stale forward write', seconds, ({ q6 }) => q6.staleForwardWriteSeconds],
+      ['stale downstream wait', seconds, ({ q6 }) => q6.staleDownstreamWaitSeconds],
+      ['stale verification, whole', seconds, ({ q6 }) => q6.staleVerifySeconds],
+    ],
+  ],
+  [
+    '7. Did the candidates stay useful?',
+    [
+      ['candidate tokens verified', count, ({ q7 }) => q7.proposedTokens],
+      ['accepted', percent, ({ q7 }) => q7.acceptanceRate],
+      ['accepted per window, mean', decimal, ({ q7 }) => q7.meanAcceptedLength],
+      ['windows accepted whole', count, ({ q7 }) => q7.fullAcceptWindows],
+      ['windows accepted in part', count, ({ q7 }) => q7.partialAcceptWindows],
+      ['windows rejected', count, ({ q7 }) => q7.rejectWindows],
+    ],
+  ],
+  [
+    '8. Did the horizon stay supplied?',
+    [
+      ['refills that found tokens', count, ({ q8 }) => q8.refillSuccesses],
+      ['refills that missed', count, ({ q8 }) => q8.refillMisses],
+      ['tokens appended', count, ({ q8 }) => q8.refillTokens],
+    ],
+  ],
+];
+
+const LABEL_WIDTH = 34;
+const COLUMN_WIDTH = 12;
+
+export function renderTable(report: Report): string {
+  const { control, pipelined } = report;
+  const lines = [row('', 'control', `depth ${report.parameters.depth}`)];
+  for (const [title, rows] of QUESTIONS) {
+    lines.push('', title);
+    for (const [label, format, read] of rows) {
+      lines.push(row(`  ${label}`, format(read(control)), format(read(pipelined))));
+    }
+    if (title.startsWith('1')) lines.push(row('  speed-up', '', `${report.speedup.toFixed(2)} x`));
+    if (title.startsWith('3')) lines.push(...levelRows(control, pipelined));
+  }
+  lines.push('', '9. Was the output right?');
+  lines.push(row('  token for token as the control', '', report.outputsEqual ? 'yes' : 'NO'));
+  return lines.join('\n');
+}
+
+function levelRows(control: Measurements, pipelined: Measurements): string[] {
+  const at = (run: Measurements, level: number) => {
+    const share = run.q3.timeShareByLevel[level];
+    return share === undefined ? '' : percent(share);
+  };
+  return pipelined.q3.timeShareByLevel.map((_, level) =>
+    row(`  time with ${level} in flight`, at(control, level), at(pipelined, level)),
+  );
+}
+
+function row(label: string, control: string, pipelined: string): string {
+  return `${label.padEnd(LABEL_WIDTH)}${control.padStart(COLUMN_WIDTH)}${pipelined.padStart(COLUMN_WIDTH)}`;
+}

@@ -1,6 +1,6 @@
 /** The longest and the shortest run of tokens that counts as a match. */
 const LONGEST = 6;
-const SHORTEST = 2;
+const SHORTEST = 1;
 
 /**
  * Proposes what may follow a sequence, from the sequence alone: finds the latest earlier place

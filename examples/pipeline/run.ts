@@ -6,7 +6,7 @@ import { RUN_ATTRIBUTE, type RunName } from './measurements.js';
 import { readText } from './text.js';
 
 /** Length of a prompt, in tokens. */
-const PROMPT_TOKENS = 120;
+const PROMPT_TOKENS = 900;
 
 export interface RunOptions {
   readonly name: RunName;

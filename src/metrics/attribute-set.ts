@@ -48,6 +48,11 @@ export class AttributeSet {
     this.#counterAttributes = COUNTERS.map((signal) => ({ ...attributes, ...signal.attributes }));
   }
 
+  /** Whether the scheduler of this tally was attached and has not been folded. */
+  isLive(tally: Tally): boolean {
+    return this.#live.has(tally);
+  }
+
   attach(tally: Tally): void {
     this.#live.add(tally);
   }

@@ -180,8 +180,9 @@ export class VerifyWindowMetrics {
           this.#histograms.acceptedLength.record(outcome.acceptedTokens, attributes);
         }
       },
-      refused: (scheduler, code) => {
-        if (scheduler.isClosed) set.addLateError(code);
+      refused: ({ tally }, code) => {
+        // While it is live, its tally has counted the error already.
+        if (!set.isLive(tally)) set.addLateError(code);
       },
       closed: ({ tally }) => {
         this.#forgotten.unregister(tally);

@@ -8,7 +8,8 @@ export function addCount(total: number, count: number): number {
   return Math.min(total + count, Number.MAX_SAFE_INTEGER);
 }
 
-/** Adds a duration in milliseconds. What is no duration (negative, NaN, infinite) counts as 0. */
+/** Adds a duration in milliseconds. What is no duration (negative, NaN, infinite, no number) counts as 0. */
 export function addMs(total: number, ms: number): number {
-  return ms > 0 && ms < Number.POSITIVE_INFINITY ? Math.min(total + ms, Number.MAX_VALUE) : total;
+  if (typeof ms !== 'number' || !(ms > 0 && ms < Number.POSITIVE_INFINITY)) return total;
+  return Math.min(total + ms, Number.MAX_VALUE);
 }

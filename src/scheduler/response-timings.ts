@@ -1,3 +1,4 @@
+import { describe } from './describe.js';
 import { VerifyWindowError } from './error.js';
 import { isCount } from './quantities.js';
 import { MAX_DEPTH } from './scheduler.js';
@@ -127,7 +128,14 @@ export function parseResponseTimings(timings: unknown): VerifyWindowStats {
     read.fail('verify_window_horizon_refill_tokens', 'at least one for each success');
   }
 
-  const occupancy = occupancyOf(read.occupancy('verify_window_occupancy_ms_by_depth', depth));
+  const byDepth = read.occupancy('verify_window_occupancy_ms_by_depth', depth);
+  if (byDepth.some((ms, level) => level > maxInFlight && ms > 0)) {
+    read.fail(
+      'verify_window_occupancy_ms_by_depth',
+      `0 above the level ${maxInFlight} of verify_window_max_in_flight`,
+    );
+  }
+  const occupancy = occupancyOf(byDepth);
   read.agrees('verify_window_occupancy_total_ms', occupancy.occupancyTotalMs);
   read.agrees('verify_window_occupancy_parallel_ms', occupancy.occupancyParallelMs);
   read.agrees('verify_window_occupancy_parallel_fraction', occupancy.occupancyParallelFraction);
@@ -218,13 +226,4 @@ class TimingsReader {
 
 function isDuration(value: unknown): value is number {
   return typeof value === 'number' && value >= 0 && value < Number.POSITIVE_INFINITY;
-}
-
-/** What a value is, without repeating unbounded or private content of it. */
-function describe(value: unknown): string {
-  if (value === undefined) return 'nothing';
-  if (value === null) return 'null';
-  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  return `a value of type ${typeof value}`;
 }

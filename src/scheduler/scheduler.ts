@@ -1,4 +1,5 @@
 import { announce } from './channel.js';
+import { describe } from './describe.js';
 import { VerifyWindowError, type VerifyWindowErrorCode } from './error.js';
 import type { VerifyWindowObserver } from './observer.js';
 import { addCount, addMs, isCount } from './quantities.js';
@@ -72,20 +73,26 @@ export class VerifyWindowScheduler {
 
   /**
    * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is no integer
-   * or out of its range.
+   * or out of its range, and for a clock that is no function.
    */
   constructor(options: VerifyWindowSchedulerOptions) {
-    const { depth, firstWindowId = 1, clock = defaultClock } = options;
+    const { depth, firstWindowId = 1, clock = defaultClock } = options ?? {};
     if (!Number.isInteger(depth) || depth > MAX_DEPTH) {
       throw new VerifyWindowError(
         'invalid_argument',
-        `depth must be an integer up to ${MAX_DEPTH}, got ${depth}`,
+        `depth must be an integer up to ${MAX_DEPTH}, got ${describe(depth)}`,
       );
     }
     if (!Number.isInteger(firstWindowId) || firstWindowId < 0 || firstWindowId > ID_LIMIT) {
       throw new VerifyWindowError(
         'invalid_argument',
-        `firstWindowId must be an integer from 0 to ${ID_LIMIT}, got ${firstWindowId}`,
+        `firstWindowId must be an integer from 0 to ${ID_LIMIT}, got ${describe(firstWindowId)}`,
+      );
+    }
+    if (typeof clock !== 'function') {
+      throw new VerifyWindowError(
+        'invalid_argument',
+        `clock must be a function, got ${describe(clock)}`,
       );
     }
     const slots = Math.max(1, depth);
@@ -175,7 +182,7 @@ export class VerifyWindowScheduler {
     if (replyWindowId !== expected) {
       this.#refuse(
         'reply_out_of_order',
-        `verify window reply out of order: got ${replyWindowId}, expected ${expected}`,
+        `verify window reply out of order: got ${describe(replyWindowId)}, expected ${expected}`,
       );
     }
     const verdict = verdictOf(outcome);
@@ -200,16 +207,21 @@ export class VerifyWindowScheduler {
   }
 
   /**
-   * Drops every window in flight as stale, without waiting for replies.
+   * Drops every window in flight as stale, without waiting for replies. After `close()` there is
+   * nothing to drop.
    *
    * @returns how many were dropped.
    */
   discardStale(): number {
-    const dropped = this.tally.inFlight;
-    if (dropped === 0) return 0;
-    this.tally.staleDiscarded = addCount(this.tally.staleDiscarded, dropped);
-    this.#drop('stale');
-    return dropped;
+    const tally = this.tally;
+    const windows = this.#takeAll();
+    if (windows.length === 0) return 0;
+    tally.advance();
+    tally.inFlight = 0;
+    tally.dropped.stale += windows.length;
+    tally.staleDiscarded = addCount(tally.staleDiscarded, windows.length);
+    this.#notifyDropped(windows, 'stale');
+    return windows.length;
   }
 
   /**
@@ -227,10 +239,16 @@ export class VerifyWindowScheduler {
   /**
    * Counts one drained stale window, and the work that it burned.
    *
-   * @throws {VerifyWindowError} `closed`.
+   * @throws {VerifyWindowError} `invalid_argument` for what is no object, `closed`.
    */
   recordStaleExecution(execution: StaleExecution): void {
     this.#requireLive();
+    if (typeof execution !== 'object' || execution === null) {
+      this.#refuse(
+        'invalid_argument',
+        `execution must be an object with durations, got ${describe(execution)}`,
+      );
+    }
     const tally = this.tally;
     tally.staleDiscarded = addCount(tally.staleDiscarded, 1);
     tally.staleDrainMs = addMs(tally.staleDrainMs, execution.drainMs);
@@ -328,11 +346,10 @@ export class VerifyWindowScheduler {
    * stands still. The statistics stay readable. Closing again does nothing.
    */
   close(): void {
-    const tally = this.tally;
-    if (tally.isClosed) return;
-    if (tally.inFlight > 0) this.#drop('closed');
-    else tally.advance();
-    tally.isClosed = true;
+    if (this.tally.isClosed) return;
+    const windows = this.#takeAll();
+    this.tally.end();
+    this.#notifyDropped(windows, 'closed');
     if (this.#observers !== undefined) this.#notify((observer) => observer.closed?.(this));
   }
 
@@ -340,16 +357,22 @@ export class VerifyWindowScheduler {
     this.close();
   }
 
-  #drop(reason: DropReason): void {
-    const tally = this.tally;
-    tally.advance();
-    while (tally.inFlight > 0) {
-      const window = this.#windows[this.#head];
-      this.#shift();
-      tally.dropped[reason]++;
-      if (this.#observers !== undefined && window !== undefined) {
-        this.#notify((observer) => observer.dropped?.(this, window, reason));
-      }
+  /** Empties the ring, and returns what was in it, the oldest first. */
+  #takeAll(): VerifyWindow[] {
+    const windows: VerifyWindow[] = [];
+    for (let taken = 0; taken < this.tally.inFlight; taken++) {
+      const slot = (this.#head + taken) % this.tally.depth;
+      const window = this.#windows[slot];
+      if (window !== undefined) windows.push(window);
+      this.#windows[slot] = undefined;
+    }
+    return windows;
+  }
+
+  #notifyDropped(windows: readonly VerifyWindow[], reason: DropReason): void {
+    if (this.#observers === undefined) return;
+    for (const window of windows) {
+      this.#notify((observer) => observer.dropped?.(this, window, reason));
     }
   }
 
@@ -384,7 +407,10 @@ export class VerifyWindowScheduler {
   }
 
   #refuseCount(name: string, value: number): never {
-    this.#refuse('invalid_argument', `${name} must be a non-negative safe integer, got ${value}`);
+    this.#refuse(
+      'invalid_argument',
+      `${name} must be a non-negative safe integer, got ${describe(value)}`,
+    );
   }
 
   #refuse(code: VerifyWindowErrorCode, message: string): never {

@@ -50,12 +50,13 @@ export type DropReason =
   | typeof LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED;
 
 /**
- * The verdict that an outcome amounts to; `undefined` for one that cannot be (token counts that
- * are no counts, or more accepted than proposed). A window without an outcome, or without a
+ * The verdict that an outcome amounts to; `undefined` for one that cannot be (no object, token
+ * counts that are no counts, or more accepted than proposed). A window without an outcome, or without a
  * candidate, is `unverified`: there was nothing to accept or to reject.
  */
 export function verdictOf(outcome: WindowOutcome | undefined): WindowVerdict | undefined {
   if (outcome === undefined) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
+  if (typeof outcome !== 'object' || outcome === null) return undefined;
   if (outcome.stale) return LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE;
   const { proposedTokens, acceptedTokens } = outcome;
   if (!isCount(proposedTokens) || !isCount(acceptedTokens) || acceptedTokens > proposedTokens) {

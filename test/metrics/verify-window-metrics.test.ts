@@ -267,6 +267,17 @@ describe('live schedulers', () => {
   });
 });
 
+test('a call refused while a scheduler closes is counted once', async () => {
+  const { reader, bridge, newScheduler } = setUp();
+  const scheduler = newScheduler(1);
+  // Subscribed before the bridge, so it runs before the bridge knows of the close.
+  scheduler.subscribe({ closed: () => scheduler.open(0, 0) });
+  bridge.observe(scheduler);
+  scheduler.subscribe({ closed: () => scheduler.open(0, 0) });
+  scheduler.close();
+  expect((await reader.read()).sum(ERRORS)).toBe(2);
+});
+
 describe('a scheduler that was forgotten', () => {
   test('is folded in when it is collected, its windows dropped', async () => {
     const { reader, bridge, time, newScheduler } = setUp();

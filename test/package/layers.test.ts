@@ -1,0 +1,41 @@
+import { join, relative, resolve, sep } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { filesIn, importsOf, ROOT } from './packed.js';
+
+/** Every module that a source imports, by way of others too: paths of ours, names of packages. */
+function reachableFrom(path: string, seen = new Set<string>()): Set<string> {
+  for (const specifier of importsOf(path)) {
+    if (!specifier.startsWith('.')) {
+      seen.add(specifier);
+      continue;
+    }
+    const source = resolve(path, '..', specifier).replace(/\.js$/, '.ts');
+    const module = relative(ROOT, source).replaceAll(sep, '/');
+    if (seen.has(module)) continue;
+    seen.add(module);
+    reachableFrom(source, seen);
+  }
+  return seen;
+}
+
+describe('the scheduler', () => {
+  const folder = join(ROOT, 'src/scheduler');
+  it.each(filesIn(folder))(
+    'knows nothing of OpenTelemetry or of the layers above in %s',
+    (file) => {
+      const modules = [...reachableFrom(join(folder, file))];
+      expect(
+        modules.filter((module) => !/^(node:|src\/scheduler\/|semconv\/[a-z]+\.ts$)/.test(module)),
+      ).toEqual([]);
+    },
+  );
+});
+
+describe('the conventions', () => {
+  const folder = join(ROOT, 'semconv');
+  const sources = filesIn(folder).filter((file) => /^[^/]+\.ts$/.test(file));
+  it.each(sources)('stand on their own in %s', (file) => {
+    const modules = [...reachableFrom(join(folder, file))];
+    expect(modules.filter((module) => !/^semconv\/[a-z]+\.ts$/.test(module))).toEqual([]);
+  });
+});

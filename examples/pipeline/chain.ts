@@ -4,15 +4,19 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { fileURLToPath } from 'node:url';
 import type { Arguments } from './arguments.js';
 import { dial, encodeFrame, readFrames } from './framing.js';
-import type {
-  ForwardMessage,
-  Hello,
-  Predictions,
-  StageControl,
-  StageReady,
-  WindowMessage,
+import {
+  type ForwardMessage,
+  type Hello,
+  NEIGHBOUR_GONE,
+  type Predictions,
+  type StageControl,
+  type StageReady,
+  type WindowMessage,
 } from './messages.js';
 import { Compute, DelayLine } from './simulated-time.js';
+
+/** How long the stage that really failed may take to be noticed, in milliseconds. */
+const NEIGHBOUR_GRACE_MS = 500;
 
 /** The run cannot go on, and why. */
 export class ChainFailure extends Error {}
@@ -161,15 +165,19 @@ export class Chain {
     });
     this.#children.push(child);
     const gone = new Promise<never>((_, reject) => {
-      child.on('error', (error) =>
-        reject(new ChainFailure(`stage ${control.stage}: ${error.message}`)),
-      );
-      child.on('exit', (code, signal) => {
+      const fail = (reason: string) => {
         const failure = new ChainFailure(
-          `stage ${control.stage} (process ${child.pid}) ended in the middle of the run: ${signal ?? `exit code ${code}`}`,
+          `stage ${control.stage} (process ${child.pid}) ended in the middle of the run: ${reason}`,
         );
         this.#fail(failure);
         reject(failure);
+      };
+      child.on('error', (error) => fail(error.message));
+      child.on('exit', (code, signal) => {
+        const reason = signal ?? `exit code ${code}`;
+        // Its neighbour has failed, and is the one to be named once its own end is known.
+        if (code === NEIGHBOUR_GONE) setTimeout(fail, NEIGHBOUR_GRACE_MS, reason).unref();
+        else fail(reason);
       });
     });
     gone.catch(() => {});

@@ -45,3 +45,6 @@ export interface StageReady {
   readonly type: 'ready';
   readonly port: number;
 }
+
+/** Exit code of a stage that stopped because a neighbour was gone: the fault is not its own. */
+export const NEIGHBOUR_GONE = 75;

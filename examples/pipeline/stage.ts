@@ -6,7 +6,13 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dial, encodeFrame, readFrames } from './framing.js';
 import { LastStage } from './last-stage.js';
-import type { ForwardMessage, Hello, StageControl, StageReady } from './messages.js';
+import {
+  type ForwardMessage,
+  type Hello,
+  NEIGHBOUR_GONE,
+  type StageControl,
+  type StageReady,
+} from './messages.js';
 import { Compute, DelayLine } from './simulated-time.js';
 
 // An interrupt from the terminal reaches every process; the coordinator decides when to stop.
@@ -62,6 +68,6 @@ async function connectTo(to: number): Promise<Socket> {
 
 /** A stage is of no use once a neighbour is gone. */
 function stopWith(socket: Socket): void {
-  socket.on('error', () => process.exit(1));
-  socket.on('close', () => process.exit(0));
+  socket.on('error', () => process.exit(NEIGHBOUR_GONE));
+  socket.on('close', () => process.exit(NEIGHBOUR_GONE));
 }

@@ -15,7 +15,6 @@ import {
 } from '../../semconv/instruments.js';
 import { reportOnce } from '../diag.js';
 import { VerifyWindowError } from '../scheduler/error.js';
-import type { VerifyWindowObserver } from '../scheduler/observer.js';
 import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
@@ -23,8 +22,10 @@ import type { Tally } from '../scheduler/tally.js';
 import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
 import type { AttributeSet } from './attribute-set.js';
 import { AttributeSets } from './attribute-sets.js';
-import { createHistograms, type Histograms, recordGeneration } from './histograms.js';
+import { MeterHistograms } from './meter-histograms.js';
+import { SetObserver } from './set-observer.js';
 import { COUNTERS, GAUGES } from './signals.js';
+import { type HistogramBackend, recordGeneration } from './window-histograms.js';
 
 /** The instruments of the pulled counters, each once. */
 const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
@@ -46,6 +47,11 @@ export interface VerifyWindowMetricsOptions {
    * 8 stays below the 2,000 series for each metric at which the SDK cuts off by itself.
    */
   readonly maxAttributeSets?: number;
+  /**
+   * How histograms are recorded. By default on the meter; `PreaggregatedHistograms` of
+   * `llama-stage-otel/producer` costs a small part of that.
+   */
+  readonly histograms?: HistogramBackend;
 }
 
 /**
@@ -86,23 +92,29 @@ export interface VerifyWindowMetricsOptions {
 export class VerifyWindowMetrics {
   readonly #fixedMeter: Meter | undefined;
   readonly #sets: AttributeSets;
-  readonly #observers = new WeakMap<AttributeSet, VerifyWindowObserver>();
+  readonly #histograms: HistogramBackend;
+  readonly #observers = new WeakMap<AttributeSet, SetObserver>();
   readonly #observed = new WeakSet<Tally>();
   readonly #forgotten = new FinalizationRegistry<{ set: AttributeSet; tally: Tally }>(
     ({ set, tally }) => this.#foldForgotten(set, tally),
   );
-  readonly #report = reportOnce('recording verify-window metrics failed');
   readonly #observe = (result: BatchObservableResult) => this.#observeAll(result);
+  /** What the observers of the schedulers see of this bridge. */
+  readonly #bridge = {
+    isWaiting: false,
+    followProvider: () => this.#followProvider(),
+    foldClosed: (observer: SetObserver, tally: Tally) => this.#foldClosed(observer, tally),
+    report: reportOnce('recording verify-window metrics failed'),
+  };
 
   #provider: MeterProvider | undefined;
   #meter: Meter | undefined;
-  #histograms: Histograms;
   #observables = new Map<Instrument, Observable>();
   #isShutDown = false;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
   constructor(options: VerifyWindowMetricsOptions = {}) {
-    const { meter, maxAttributeSets = 100 } = options;
+    const { meter, maxAttributeSets = 100, histograms = new MeterHistograms() } = options;
     if (!Number.isSafeInteger(maxAttributeSets) || maxAttributeSets < 1) {
       throw new VerifyWindowError(
         'invalid_argument',
@@ -111,7 +123,7 @@ export class VerifyWindowMetrics {
     }
     this.#fixedMeter = meter;
     this.#sets = new AttributeSets(maxAttributeSets);
-    this.#histograms = createHistograms(createNoopMeter());
+    this.#histograms = histograms;
     this.#followProvider();
   }
 
@@ -126,12 +138,13 @@ export class VerifyWindowMetrics {
     if (this.#isShutDown || this.#observed.has(tally)) return;
     this.#observed.add(tally);
     this.#followProvider();
-    const set = this.#sets.get(attributes);
-    scheduler.subscribe(this.#observerOf(set));
+    const observer = this.#observerOf(attributes);
+    scheduler.subscribe(observer);
     if (scheduler.isClosed) {
-      this.#foldClosed(set, tally);
+      this.#foldClosed(observer, tally);
       return;
     }
+    const { set } = observer;
     set.attach(tally);
     this.#forgotten.register(scheduler, { set, tally }, tally);
   }
@@ -148,9 +161,9 @@ export class VerifyWindowMetrics {
     const checked = parseResponseTimings(responseTimings(stats));
     if (this.#isShutDown) return;
     this.#followProvider();
-    const set = this.#sets.get(attributes);
+    const { set, histograms } = this.#observerOf(attributes);
     set.addGeneration(checked);
-    recordGeneration(this.#histograms, checked, set.attributes);
+    recordGeneration(histograms, checked);
   }
 
   /**
@@ -160,44 +173,26 @@ export class VerifyWindowMetrics {
   shutdown(): void {
     this.#isShutDown = true;
     this.#leaveMeter();
-    this.#histograms = createHistograms(createNoopMeter());
+    this.#bridge.isWaiting = false;
+    this.#histograms.useMeter(createNoopMeter());
   }
 
-  /** The one observer that all schedulers of an attribute set share. */
-  #observerOf(set: AttributeSet): VerifyWindowObserver {
+  /** The one observer that all schedulers with these attributes share. */
+  #observerOf(attributes: Attributes): SetObserver {
+    const set = this.#sets.get(attributes);
     const known = this.#observers.get(set);
     if (known !== undefined) return known;
-    const { attributes } = set;
-    const observer: VerifyWindowObserver = {
-      opened: (scheduler) => {
-        // Without a provider there is nothing to slow down, and one may come at any time.
-        if (this.#isWaiting) this.#followProvider();
-        this.#histograms.occupancy.record(scheduler.inFlight, attributes);
-      },
-      completed: (_scheduler, _window, verdict, durationMs, outcome) => {
-        this.#histograms.duration.record(durationMs / 1000, attributes);
-        if (outcome !== undefined && !outcome.stale && verdict !== 'unverified') {
-          this.#histograms.acceptedLength.record(outcome.acceptedTokens, attributes);
-        }
-      },
-      refused: ({ tally }, code) => {
-        // While it is live, its tally has counted the error already.
-        if (!set.isLive(tally)) set.addLateError(code);
-      },
-      closed: ({ tally }) => {
-        this.#forgotten.unregister(tally);
-        this.#foldClosed(set, tally);
-      },
-      failed: this.#report,
-    };
+    const histograms = this.#histograms.bind(set.attributes);
+    const observer = new SetObserver(this.#bridge, set, histograms);
     this.#observers.set(set, observer);
     return observer;
   }
 
-  #foldClosed(set: AttributeSet, tally: Tally): void {
+  #foldClosed({ set, histograms }: SetObserver, tally: Tally): void {
+    this.#forgotten.unregister(tally);
     this.#followProvider();
     set.fold(tally);
-    recordGeneration(this.#histograms, snapshot(tally), set.attributes);
+    if (!this.#isShutDown) recordGeneration(histograms, snapshot(tally));
   }
 
   /** When a forgotten generation ended is not known, so it has no average over its time. */
@@ -206,12 +201,8 @@ export class VerifyWindowMetrics {
       tally.end();
       set.fold(tally);
     } catch (error) {
-      this.#report(error);
+      this.#bridge.report(error);
     }
-  }
-
-  get #isWaiting(): boolean {
-    return this.#meter === createNoopMeter() && this.#fixedMeter === undefined;
   }
 
   /** Moves to the meter of the global provider, where that has changed. */
@@ -230,7 +221,8 @@ export class VerifyWindowMetrics {
   #useMeter(meter: Meter): void {
     this.#leaveMeter();
     this.#meter = meter;
-    this.#histograms = createHistograms(meter);
+    this.#bridge.isWaiting = this.#fixedMeter === undefined && meter === createNoopMeter();
+    this.#histograms.useMeter(meter);
     for (const instrument of PULLED_COUNTERS) {
       const { name, options } = instrument;
       this.#observables.set(instrument, meter.createObservableCounter(name, options));
@@ -258,7 +250,7 @@ export class VerifyWindowMetrics {
     try {
       return tally.pendingMs();
     } catch (error) {
-      this.#report(error);
+      this.#bridge.report(error);
       return 0;
     }
   }

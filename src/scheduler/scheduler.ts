@@ -10,6 +10,7 @@ import {
   type VerifyWindow,
   verdictOf,
   type WindowOutcome,
+  type WindowVerdict,
 } from './verify-window.js';
 
 /** The deepest pipeline that a scheduler takes: each level is a series of its own in the metrics. */
@@ -158,7 +159,7 @@ export class VerifyWindowScheduler {
     tally.opened++;
     tally.inFlight++;
     if (tally.inFlight > tally.maxInFlight) tally.maxInFlight = tally.inFlight;
-    if (this.#observers !== undefined) this.#notify((observer) => observer.opened?.(this, window));
+    if (this.#observers !== undefined) this.#notifyOpened(this.#observers, window);
     return window;
   }
 
@@ -201,7 +202,7 @@ export class VerifyWindowScheduler {
       tally.acceptedTokens = addCount(tally.acceptedTokens, outcome.acceptedTokens);
     }
     if (this.#observers !== undefined) {
-      this.#notify((observer) => observer.completed?.(this, window, verdict, durationMs, outcome));
+      this.#notifyCompleted(this.#observers, window, verdict, durationMs, outcome);
     }
     return window;
   }
@@ -383,16 +384,40 @@ export class VerifyWindowScheduler {
     this.tally.inFlight--;
   }
 
+  // The two of every window are written out: a closure for each would cost as much as they do.
+
+  #notifyOpened(observers: readonly VerifyWindowObserver[], window: VerifyWindow): void {
+    for (const observer of observers) {
+      try {
+        observer.opened?.(this, window);
+      } catch (error) {
+        reportFailure(observer, error);
+      }
+    }
+  }
+
+  #notifyCompleted(
+    observers: readonly VerifyWindowObserver[],
+    window: VerifyWindow,
+    verdict: WindowVerdict,
+    durationMs: number,
+    outcome: WindowOutcome | undefined,
+  ): void {
+    for (const observer of observers) {
+      try {
+        observer.completed?.(this, window, verdict, durationMs, outcome);
+      } catch (error) {
+        reportFailure(observer, error);
+      }
+    }
+  }
+
   #notify(tell: (observer: VerifyWindowObserver) => void): void {
     for (const observer of this.#observers ?? []) {
       try {
         tell(observer);
       } catch (error) {
-        try {
-          observer.failed?.(error);
-        } catch {
-          // Its last way to speak failed too; the scheduler's caller is not to hear of it.
-        }
+        reportFailure(observer, error);
       }
     }
   }
@@ -417,6 +442,14 @@ export class VerifyWindowScheduler {
     this.tally.errors[code]++;
     if (this.#observers !== undefined) this.#notify((observer) => observer.refused?.(this, code));
     throw new VerifyWindowError(code, message);
+  }
+}
+
+function reportFailure(observer: VerifyWindowObserver, error: unknown): void {
+  try {
+    observer.failed?.(error);
+  } catch {
+    // Its last way to speak failed too; the scheduler's caller is not to hear of it.
   }
 }
 

@@ -10,8 +10,10 @@ import {
 
 /** A real reader that is collected by hand, and hands over what an exporter would get. */
 export class ManualReader extends MetricReader {
-  constructor(temporality = AggregationTemporality.CUMULATIVE) {
-    super({ aggregationTemporalitySelector: () => temporality });
+  static delta(): ManualReader {
+    return new ManualReader({
+      aggregationTemporalitySelector: () => AggregationTemporality.DELTA,
+    });
   }
 
   async read(): Promise<Collected> {

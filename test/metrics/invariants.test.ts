@@ -1,4 +1,3 @@
-import { AggregationTemporality } from '@opentelemetry/sdk-metrics';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import * as METRICS from '../../semconv/metrics.js';
@@ -53,7 +52,7 @@ test('the invariants hold at random moments of random workloads', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 100 }), async (steps) => {
       const cumulative = new ManualReader();
-      const delta = new ManualReader(AggregationTemporality.DELTA);
+      const delta = ManualReader.delta();
       const provider = providerWith(cumulative, delta);
       const bridge = new VerifyWindowMetrics({ meter: provider.getMeter('test') });
       const clock = { ms: 0 };

@@ -1,5 +1,4 @@
 import { DiagLogLevel, diag, metrics as metricsApi } from '@opentelemetry/api';
-import { AggregationTemporality } from '@opentelemetry/sdk-metrics';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   ATTR_ERROR_TYPE,
@@ -399,7 +398,7 @@ describe('providers and readers', () => {
 
   test('several readers each get everything, cumulative and delta', async () => {
     const cumulative = new ManualReader();
-    const delta = new ManualReader(AggregationTemporality.DELTA);
+    const delta = ManualReader.delta();
     const provider = providerWith(cumulative, delta);
     const bridge = new VerifyWindowMetrics({ meter: provider.getMeter('test') });
     const time = { ms: 0 };

@@ -1,0 +1,47 @@
+import { type Attributes, createNoopMeter, type Histogram, type Meter } from '@opentelemetry/api';
+import {
+  forEachHistogram,
+  type HistogramBackend,
+  type HistogramKey,
+  type HistogramRecorder,
+  type WindowHistograms,
+} from './window-histograms.js';
+
+/** Records the histograms on the meter, as any instrumentation does. */
+export class MeterHistograms implements HistogramBackend {
+  #instruments = createInstruments(createNoopMeter());
+  readonly #recorders: MeterRecorder[] = [];
+
+  bind(attributes: Attributes): WindowHistograms {
+    return forEachHistogram((_, key) => {
+      const recorder = new MeterRecorder(key, this.#instruments[key], attributes);
+      this.#recorders.push(recorder);
+      return recorder;
+    });
+  }
+
+  useMeter(meter: Meter): void {
+    this.#instruments = createInstruments(meter);
+    for (const recorder of this.#recorders) recorder.histogram = this.#instruments[recorder.key];
+  }
+}
+
+class MeterRecorder implements HistogramRecorder {
+  readonly key: HistogramKey;
+  histogram: Histogram;
+  readonly #attributes: Attributes;
+
+  constructor(key: HistogramKey, histogram: Histogram, attributes: Attributes) {
+    this.key = key;
+    this.histogram = histogram;
+    this.#attributes = attributes;
+  }
+
+  record(value: number): void {
+    this.histogram.record(value, this.#attributes);
+  }
+}
+
+function createInstruments(meter: Meter): Record<HistogramKey, Histogram> {
+  return forEachHistogram(({ name, options }) => meter.createHistogram(name, options));
+}

@@ -1,0 +1,151 @@
+import {
+  AggregationTemporality,
+  AggregationType,
+  type CollectionResult,
+  DataPointType,
+  type ExponentialHistogramMetricData,
+  type HistogramMetricData,
+  InstrumentType,
+  type MetricProducer,
+  type PushMetricExporter,
+} from '@opentelemetry/sdk-metrics';
+import type { HistogramInstrument } from '../../semconv/instruments.js';
+import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
+import { ExplicitBuckets } from './explicit-buckets.js';
+import { ExponentialBuckets } from './exponential-buckets.js';
+import { type HistogramPoint, Point } from './point.js';
+import type { PointRecorder } from './point-recorder.js';
+
+/** Buckets of an exponential histogram, unless the aggregation says otherwise; the SDK's default. */
+const DEFAULT_MAX_SIZE = 160;
+
+/** The aggregations that make a histogram, as a reader's exporter or a view names them. */
+export type HistogramAggregation = ReturnType<NonNullable<PushMetricExporter['selectAggregation']>>;
+
+export interface HistogramProducerOptions {
+  /** The exporter of the reader: what it prefers for histograms is followed. */
+  readonly exporter?: Pick<
+    PushMetricExporter,
+    'selectAggregation' | 'selectAggregationTemporality'
+  >;
+  /** Cumulative or delta, whatever the exporter prefers. Default: cumulative. */
+  readonly temporality?: AggregationTemporality;
+  /**
+   * Explicit or exponential buckets, or none (`DROP`), whatever the exporter prefers. Default:
+   * explicit, with the boundaries of the conventions.
+   */
+  readonly aggregation?: HistogramAggregation;
+}
+
+/** Hands the pre-aggregated histograms to one reader. */
+export class HistogramProducer implements MetricProducer {
+  readonly #temporality: AggregationTemporality;
+  readonly #aggregation: HistogramAggregation;
+  readonly #flush: () => void;
+  readonly #points = new Map<HistogramInstrument, Point[]>();
+  #lastCollectionMs = 0;
+
+  /** Use {@link PreaggregatedHistograms.producer}. */
+  constructor(options: HistogramProducerOptions, flush: () => void) {
+    const { exporter } = options;
+    this.#temporality =
+      options.temporality ??
+      exporter?.selectAggregationTemporality?.(InstrumentType.HISTOGRAM) ??
+      AggregationTemporality.CUMULATIVE;
+    this.#aggregation = checked(
+      options.aggregation ??
+        exporter?.selectAggregation?.(InstrumentType.HISTOGRAM) ?? {
+          type: AggregationType.DEFAULT,
+        },
+    );
+    this.#flush = flush;
+  }
+
+  /** Makes this reader's point of a recorder; `undefined` where its aggregation drops histograms. */
+  addPoint({ instrument, attributes }: PointRecorder): Point | undefined {
+    const aggregation = this.#aggregation;
+    if (aggregation.type === AggregationType.DROP) return undefined;
+    const ownBoundaries = instrument.options.advice.explicitBucketBoundaries;
+    const boundaries =
+      (aggregation.type === AggregationType.EXPLICIT_BUCKET_HISTOGRAM &&
+        aggregation.options?.boundaries) ||
+      ownBoundaries;
+    const options = 'options' in aggregation ? aggregation.options : undefined;
+    const point = new Point({
+      attributes,
+      isCumulative: this.#temporality === AggregationTemporality.CUMULATIVE,
+      recordMinMax: options?.recordMinMax ?? true,
+      isDirect: boundaries !== ownBoundaries || isExponential(aggregation),
+      createBuckets: () =>
+        aggregation.type === AggregationType.EXPONENTIAL_HISTOGRAM
+          ? new ExponentialBuckets(aggregation.options?.maxSize ?? DEFAULT_MAX_SIZE)
+          : new ExplicitBuckets(boundaries),
+    });
+    const points = this.#points.get(instrument) ?? [];
+    points.push(point);
+    this.#points.set(instrument, points);
+    return point;
+  }
+
+  /** Called by the reader. Takes no time to wait for, so a timeout is never met. */
+  async collect(): Promise<CollectionResult> {
+    this.#flush();
+    const nowMs = Date.now();
+    const metrics = [...this.#points].flatMap(([instrument, points]) => {
+      const dataPoints = points
+        .map((point) => point.collect(nowMs, this.#lastCollectionMs))
+        .filter((point) => point !== undefined);
+      return dataPoints.length === 0 ? [] : [this.#metric(instrument, dataPoints)];
+    });
+    this.#lastCollectionMs = nowMs;
+    const scope = { name: SCOPE_NAME, version: SCOPE_VERSION };
+    return {
+      resourceMetrics: {
+        resource: NO_RESOURCE,
+        scopeMetrics: metrics.length === 0 ? [] : [{ scope, metrics }],
+      },
+      errors: [],
+    };
+  }
+
+  #metric(instrument: HistogramInstrument, dataPoints: HistogramPoint[]) {
+    const { description, unit, valueType } = instrument.options;
+    return {
+      // The SDK's own metrics carry the type and the advice of the instrument here, too.
+      descriptor: { name: instrument.name, description, unit, valueType },
+      aggregationTemporality: this.#temporality,
+      dataPointType: isExponential(this.#aggregation)
+        ? DataPointType.EXPONENTIAL_HISTOGRAM
+        : DataPointType.HISTOGRAM,
+      dataPoints,
+    } as HistogramMetricData | ExponentialHistogramMetricData;
+  }
+}
+
+/** The reader puts the resource of its provider in the place of this one. */
+const NO_RESOURCE: CollectionResult['resourceMetrics']['resource'] = {
+  attributes: {},
+  merge: (other) => other ?? NO_RESOURCE,
+  getRawAttributes: () => [],
+};
+
+function isExponential({ type }: HistogramAggregation): boolean {
+  return type === AggregationType.EXPONENTIAL_HISTOGRAM;
+}
+
+function checked(aggregation: HistogramAggregation): HistogramAggregation {
+  const { type } = aggregation;
+  if (type === AggregationType.SUM || type === AggregationType.LAST_VALUE) {
+    throw new RangeError(
+      `the aggregation of a histogram must be DEFAULT, DROP, EXPLICIT_BUCKET_HISTOGRAM or EXPONENTIAL_HISTOGRAM, got ${AggregationType[type]}`,
+    );
+  }
+  if (type !== AggregationType.EXPONENTIAL_HISTOGRAM) return aggregation;
+  const maxSize = aggregation.options?.maxSize ?? DEFAULT_MAX_SIZE;
+  if (!Number.isInteger(maxSize) || maxSize < 2) {
+    throw new RangeError(
+      `maxSize of an exponential histogram must be an integer of at least 2, got ${maxSize}`,
+    );
+  }
+  return aggregation;
+}

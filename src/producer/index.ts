@@ -1,0 +1,6 @@
+export {
+  type HistogramAggregation,
+  HistogramProducer,
+  type HistogramProducerOptions,
+} from './histogram-producer.js';
+export { PreaggregatedHistograms } from './preaggregated-histograms.js';

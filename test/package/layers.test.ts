@@ -39,3 +39,19 @@ describe('the conventions', () => {
     expect(modules.filter((module) => !/^semconv\/[a-z]+\.ts$/.test(module))).toEqual([]);
   });
 });
+
+describe('the main entry', () => {
+  it('needs nothing but the API', () => {
+    const modules = [...reachableFrom(join(ROOT, 'src/index.ts'))];
+    const packages = modules.filter((module) => !/^(node:|src\/|semconv\/)/.test(module));
+    expect(packages).toEqual(['@opentelemetry/api']);
+  });
+});
+
+describe('the producer', () => {
+  it('needs the metrics SDK, its optional peer, and the API', () => {
+    const modules = [...reachableFrom(join(ROOT, 'src/producer/index.ts'))];
+    const packages = modules.filter((module) => !/^(node:|src\/|semconv\/)/.test(module));
+    expect(packages.sort()).toEqual(['@opentelemetry/api', '@opentelemetry/sdk-metrics']);
+  });
+});

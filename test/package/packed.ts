@@ -13,7 +13,7 @@ import { dirname, join, posix } from 'node:path';
 export const ROOT = join(import.meta.dirname, '../..');
 
 export interface Packed {
-  /** A project that has the package installed, with its peer dependencies and nothing else. */
+  /** A project that has the package installed, with the peer dependencies that are not optional, and nothing else. */
   readonly project: string;
   readonly tarball: string;
   /** Where the package lies in the project. */
@@ -36,7 +36,9 @@ export function pack(): Packed {
   const folder = join(project, 'node_modules', name);
   mkdirSync(folder, { recursive: true });
   execFileSync('tar', ['-xzf', tarball, '-C', folder, '--strip-components=1']);
-  for (const peer of Object.keys(manifestIn(folder).peerDependencies)) {
+  const { peerDependencies, peerDependenciesMeta = {} } = manifestIn(folder);
+  for (const peer of Object.keys(peerDependencies)) {
+    if (peerDependenciesMeta[peer]?.optional) continue;
     const link = join(project, 'node_modules', peer);
     mkdirSync(dirname(link), { recursive: true });
     symlinkSync(join(ROOT, 'node_modules', peer), link, 'dir');

@@ -43,9 +43,9 @@ afterEach(() => {
 });
 
 /** Both ways to record, each with its own provider and the same readers. */
-function bothWays() {
+function bothWays(options: readonly HistogramProducerOptions[]) {
   const readersWith = (producers?: MetricProducer[]) =>
-    READERS.map(
+    options.map(
       ({ temporality = AggregationTemporality.CUMULATIVE, aggregation }, index) =>
         new ManualReader({
           aggregationTemporalitySelector: () => temporality,
@@ -59,7 +59,7 @@ function bothWays() {
     );
   const histograms = new PreaggregatedHistograms();
   const meterReaders = readersWith();
-  const producerReaders = readersWith(READERS.map((options) => histograms.producer(options)));
+  const producerReaders = readersWith(options.map((each) => histograms.producer(each)));
   const meterOf = (readers: ManualReader[]) =>
     providerWith(...readers).getMeter(SCOPE_NAME, SCOPE_VERSION);
   const bridges = [
@@ -89,78 +89,75 @@ function inOrder({ resource, scopeMetrics }: ResourceMetrics): ResourceMetrics {
 
 const step = fc.oneof(
   {
-    weight: 6,
+    weight: 5,
     arbitrary: fc.record({
       action: fc.constant('work' as const),
       which: fc.nat(2),
-      accepted: fc.nat(8),
-    }),
-  },
-  {
-    weight: 2,
-    arbitrary: fc.record({
-      action: fc.constant('pass' as const),
-      ms: fc.double({ min: 0, max: 20_000, noNaN: true }),
+      // No zero: where an interval has nothing else, the SDK's merge of exponential histograms
+      // falls to scale 0 for good, which is not to be copied.
+      accepted: fc.array(fc.integer({ min: 1, max: 8 }), { minLength: 1, maxLength: 12 }),
+      // Sixty-fourths of a second, whose sums are exact in any order: the SDK adds up anew for
+      // each reader, the producers share a sum.
+      ms: fc.integer({ min: 1, max: 1000 }).map((count) => count * 15.625),
     }),
   },
   { weight: 1, arbitrary: fc.record({ action: fc.constant('close' as const), which: fc.nat(2) }) },
   {
-    weight: 2,
-    arbitrary: fc.record({
-      action: fc.constant('collect' as const),
-      reader: fc.nat(READERS.length - 1),
-    }),
+    weight: 4,
+    arbitrary: fc.record({ action: fc.constant('collect' as const), reader: fc.nat(1) }),
   },
 );
 
 test('both ways export the same bytes, to every reader', async () => {
+  const readers = fc.subarray([...READERS], { minLength: 2, maxLength: 2 });
   await fc.assert(
-    fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
-      const { bridges, meterReaders, producerReaders } = bothWays();
+    fc.asyncProperty(readers, fc.array(step, { maxLength: 40 }), async (options, steps) => {
+      const { bridges, meterReaders, producerReaders } = bothWays(options);
       let ms = 0;
-      const schedulers: VerifyWindowScheduler[] = [];
-      const start = (which: number) => {
-        const scheduler = new VerifyWindowScheduler({ depth: 2 + which, clock: () => ms });
-        for (const bridge of bridges) bridge.observe(scheduler, which === 0 ? {} : { which });
-        schedulers[which] = scheduler;
-        return scheduler;
-      };
+      const schedulers = new Map<number, VerifyWindowScheduler>();
       const compare = async (reader: number) => {
         const [meter, producer] = [meterReaders[reader], producerReaders[reader]];
         const expected = inOrder((await meter?.collect())?.resourceMetrics as ResourceMetrics);
         const actual = inOrder((await producer?.collect())?.resourceMetrics as ResourceMetrics);
-        expect(ProtobufMetricsSerializer.serializeRequest(actual)).toEqual(
-          ProtobufMetricsSerializer.serializeRequest(expected),
-        );
-        if (READERS[reader]?.aggregation !== EXPONENTIAL) {
-          const prometheus = new PrometheusSerializer('', true);
-          expect(prometheus.serialize(actual)).toBe(prometheus.serialize(expected));
-        }
+        expectSameBytes(actual, expected, options[reader]?.aggregation !== EXPONENTIAL);
       };
 
       for (const each of steps) {
-        if (each.action === 'pass') {
-          ms += each.ms;
-          vi.setSystemTime(Date.now() + Math.round(each.ms));
-        } else if (each.action === 'collect') {
+        if (each.action === 'collect') {
           await compare(each.reader);
         } else if (each.action === 'close') {
-          schedulers[each.which]?.close();
-          delete schedulers[each.which];
+          schedulers.get(each.which)?.close();
+          schedulers.delete(each.which);
         } else {
-          const scheduler = schedulers[each.which] ?? start(each.which);
-          if (scheduler.hasCapacity) scheduler.open(1, 1);
-          else {
-            const { opened } = scheduler.stats();
-            scheduler.completeNext(opened - scheduler.inFlight + 1, {
-              proposedTokens: 8,
-              acceptedTokens: each.accepted,
-            });
+          const { which } = each;
+          const scheduler =
+            schedulers.get(which) ?? new VerifyWindowScheduler({ depth: 2, clock: () => ms });
+          schedulers.set(which, scheduler);
+          for (const bridge of bridges) bridge.observe(scheduler, which === 0 ? {} : { which });
+          for (const acceptedTokens of each.accepted) {
+            const { id } = scheduler.open(1, 1);
+            ms += each.ms;
+            vi.setSystemTime(Date.now() + Math.ceil(each.ms));
+            scheduler.completeNext(id, { proposedTokens: 8, acceptedTokens });
           }
         }
       }
-      for (const reader of READERS.keys()) await compare(reader);
+      for (const reader of options.keys()) await compare(reader);
     }),
-    { numRuns: 50 },
+    { numRuns: 60 },
   );
 }, 60_000);
+
+function expectSameBytes(
+  actual: ResourceMetrics,
+  expected: ResourceMetrics,
+  prometheusToo: boolean,
+): void {
+  expect(ProtobufMetricsSerializer.serializeRequest(actual)).toEqual(
+    ProtobufMetricsSerializer.serializeRequest(expected),
+  );
+  // The Prometheus exporter writes no exponential histograms.
+  if (!prometheusToo) return;
+  const prometheus = new PrometheusSerializer('', true);
+  expect(prometheus.serialize(actual)).toBe(prometheus.serialize(expected));
+}

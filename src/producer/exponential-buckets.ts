@@ -20,7 +20,7 @@ export class ExponentialBuckets {
   #low = 0;
   #high = -1;
   #scale = MAX_SCALE;
-  count = 0;
+  #count = 0;
   #zeroCount = 0;
   #sum = 0;
   #min = Number.POSITIVE_INFINITY;
@@ -30,8 +30,12 @@ export class ExponentialBuckets {
     this.#maxSize = maxSize;
   }
 
+  get isEmpty(): boolean {
+    return this.#count === 0;
+  }
+
   record(value: number): void {
-    this.count++;
+    this.#count++;
     this.#min = Math.min(this.#min, value);
     this.#max = Math.max(this.#max, value);
     if (value === 0) {
@@ -46,7 +50,7 @@ export class ExponentialBuckets {
   }
 
   add(other: ExponentialBuckets): void {
-    this.count += other.count;
+    this.#count += other.#count;
     this.#zeroCount += other.#zeroCount;
     this.#sum += other.#sum;
     this.#min = Math.min(this.#min, other.#min);
@@ -64,7 +68,7 @@ export class ExponentialBuckets {
     this.#low = 0;
     this.#high = -1;
     this.#scale = MAX_SCALE;
-    this.count = 0;
+    this.#count = 0;
     this.#zeroCount = 0;
     this.#sum = 0;
     this.#min = Number.POSITIVE_INFINITY;
@@ -86,7 +90,7 @@ export class ExponentialBuckets {
         ),
       },
       negative: { offset: 0, bucketCounts: [] },
-      count: this.count,
+      count: this.#count,
       // Where all values are zero any scale is right.
       scale: isEmpty ? 0 : this.#scale,
       zeroCount: this.#zeroCount,

@@ -34,7 +34,7 @@ export class PointRecorder implements HistogramRecorder {
   record(value: number): void {
     // As in the SDK: NaN falls into no bucket, and a histogram takes no negative value.
     if (!(value >= 0)) return;
-    if (this.#recent.count === 0) this.#recentStartMs = Date.now();
+    if (this.#recent.isEmpty) this.#recentStartMs = Date.now();
     this.#recent.record(value);
     if (this.#directPoints !== undefined)
       for (const point of this.#directPoints) point.record(value);
@@ -42,7 +42,7 @@ export class PointRecorder implements HistogramRecorder {
 
   /** Hands what was recorded since the last time to every reader's producer. */
   flush(): void {
-    if (this.#recent.count === 0) return;
+    if (this.#recent.isEmpty) return;
     for (const point of this.#points) point.take(this.#recent, this.#recentStartMs);
     this.#recent.reset();
   }

@@ -4,7 +4,7 @@ import type { ExplicitBuckets } from './explicit-buckets.js';
 
 /** Sums up the values of one histogram, in one or the other kind of buckets. */
 export interface Buckets {
-  readonly count: number;
+  readonly isEmpty: boolean;
   record(value: number): void;
   add(other: Buckets): void;
   reset(): void;
@@ -55,7 +55,7 @@ export class Point {
 
   /** Takes over what was recorded since the last flush, the first of it at `startMs`. */
   take(recent: ExplicitBuckets, startMs: number): void {
-    if (this.#pending.count === 0) this.#pendingStartMs = startMs;
+    if (this.#pending.isEmpty) this.#pendingStartMs = startMs;
     this.#pending.add(this.isDirect ? this.#recent : recent);
     this.#recent.reset();
   }
@@ -69,14 +69,12 @@ export class Point {
    */
   collect(nowMs: number, lastCollectionMs: number): HistogramPoint | undefined {
     if (this.#isCumulative) {
-      if (this.#total.count === 0) this.#totalStartMs = this.#pendingStartMs;
+      if (this.#total.isEmpty) this.#totalStartMs = this.#pendingStartMs;
       this.#total.add(this.#pending);
       this.#pending.reset();
-      return this.#total.count === 0
-        ? undefined
-        : this.#point(this.#total, this.#totalStartMs, nowMs);
+      return this.#total.isEmpty ? undefined : this.#point(this.#total, this.#totalStartMs, nowMs);
     }
-    if (this.#pending.count === 0) {
+    if (this.#pending.isEmpty) {
       this.#wasReported = false;
       return undefined;
     }

@@ -1,6 +1,7 @@
 import { announce } from './channel.js';
 import { describe } from './describe.js';
 import { VerifyWindowError, type VerifyWindowErrorCode } from './error.js';
+import { FanOut, reportFailure } from './fan-out.js';
 import type { VerifyWindowObserver } from './observer.js';
 import { addCount, addMs, isCount } from './quantities.js';
 import { snapshot, type VerifyWindowStats } from './stats.js';
@@ -10,7 +11,6 @@ import {
   type VerifyWindow,
   verdictOf,
   type WindowOutcome,
-  type WindowVerdict,
 } from './verify-window.js';
 
 /** The deepest pipeline that a scheduler takes: each level is a series of its own in the metrics. */
@@ -70,7 +70,7 @@ export class VerifyWindowScheduler {
   readonly #openedAtMs: number[];
   #head = 0;
   #nextId: number;
-  #observers: readonly VerifyWindowObserver[] | undefined;
+  #observer: VerifyWindowObserver | undefined;
 
   /**
    * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is no integer
@@ -159,7 +159,14 @@ export class VerifyWindowScheduler {
     tally.opened++;
     tally.inFlight++;
     if (tally.inFlight > tally.maxInFlight) tally.maxInFlight = tally.inFlight;
-    if (this.#observers !== undefined) this.#notifyOpened(this.#observers, window);
+    const observer = this.#observer;
+    if (observer !== undefined) {
+      try {
+        observer.opened?.(this, window);
+      } catch (error) {
+        reportFailure(observer, error);
+      }
+    }
     return window;
   }
 
@@ -201,8 +208,13 @@ export class VerifyWindowScheduler {
       tally.proposedTokens = addCount(tally.proposedTokens, outcome.proposedTokens);
       tally.acceptedTokens = addCount(tally.acceptedTokens, outcome.acceptedTokens);
     }
-    if (this.#observers !== undefined) {
-      this.#notifyCompleted(this.#observers, window, verdict, durationMs, outcome);
+    const observer = this.#observer;
+    if (observer !== undefined) {
+      try {
+        observer.completed?.(this, window, verdict, durationMs, outcome);
+      } catch (error) {
+        reportFailure(observer, error);
+      }
     }
     return window;
   }
@@ -269,9 +281,7 @@ export class VerifyWindowScheduler {
     this.#require('staleCount', staleCount);
     this.tally.recoveryEpochs = addCount(this.tally.recoveryEpochs, 1);
     this.tally.staleMarked = addCount(this.tally.staleMarked, staleCount);
-    if (this.#observers !== undefined) {
-      this.#notify((observer) => observer.recoveryEpoch?.(this, staleCount));
-    }
+    this.#notify((observer) => observer.recoveryEpoch?.(this, staleCount));
   }
 
   /**
@@ -329,16 +339,13 @@ export class VerifyWindowScheduler {
    * @returns a function that ends the subscription; calling it again does nothing.
    */
   subscribe(observer: VerifyWindowObserver): () => void {
-    // The list is replaced and never changed, so that a transition under way keeps the one it has.
-    this.#observers = [...(this.#observers ?? []), observer];
+    // The list is replaced and never changed, so that a call under way keeps the one it has.
+    this.#setObservers([...this.#observers, observer]);
     let subscribed = true;
     return () => {
       if (!subscribed) return;
       subscribed = false;
-      const observers = this.#observers ?? [];
-      const index = observers.indexOf(observer);
-      const rest = observers.toSpliced(index, 1);
-      this.#observers = rest.length > 0 ? rest : undefined;
+      this.#setObservers(this.#observers.toSpliced(this.#observers.indexOf(observer), 1));
     };
   }
 
@@ -351,7 +358,7 @@ export class VerifyWindowScheduler {
     const windows = this.#takeAll();
     this.tally.end();
     this.#notifyDropped(windows, 'closed');
-    if (this.#observers !== undefined) this.#notify((observer) => observer.closed?.(this));
+    this.#notify((observer) => observer.closed?.(this));
   }
 
   [Symbol.dispose](): void {
@@ -371,7 +378,6 @@ export class VerifyWindowScheduler {
   }
 
   #notifyDropped(windows: readonly VerifyWindow[], reason: DropReason): void {
-    if (this.#observers === undefined) return;
     for (const window of windows) {
       this.#notify((observer) => observer.dropped?.(this, window, reason));
     }
@@ -384,42 +390,25 @@ export class VerifyWindowScheduler {
     this.tally.inFlight--;
   }
 
-  // The two of every window are written out: a closure for each would cost as much as they do.
-
-  #notifyOpened(observers: readonly VerifyWindowObserver[], window: VerifyWindow): void {
-    for (const observer of observers) {
-      try {
-        observer.opened?.(this, window);
-      } catch (error) {
-        reportFailure(observer, error);
-      }
-    }
-  }
-
-  #notifyCompleted(
-    observers: readonly VerifyWindowObserver[],
-    window: VerifyWindow,
-    verdict: WindowVerdict,
-    durationMs: number,
-    outcome: WindowOutcome | undefined,
-  ): void {
-    for (const observer of observers) {
-      try {
-        observer.completed?.(this, window, verdict, durationMs, outcome);
-      } catch (error) {
-        reportFailure(observer, error);
-      }
-    }
-  }
-
+  /** For what does not happen with every window; `open` and `completeNext` spare the closure. */
   #notify(tell: (observer: VerifyWindowObserver) => void): void {
-    for (const observer of this.#observers ?? []) {
-      try {
-        tell(observer);
-      } catch (error) {
-        reportFailure(observer, error);
-      }
+    const observer = this.#observer;
+    if (observer === undefined) return;
+    try {
+      tell(observer);
+    } catch (error) {
+      reportFailure(observer, error);
     }
+  }
+
+  get #observers(): readonly VerifyWindowObserver[] {
+    const observer = this.#observer;
+    if (observer instanceof FanOut) return observer.observers;
+    return observer === undefined ? [] : [observer];
+  }
+
+  #setObservers(observers: readonly VerifyWindowObserver[]): void {
+    this.#observer = observers.length > 1 ? new FanOut(observers) : observers[0];
   }
 
   #requireLive(): void {
@@ -440,16 +429,8 @@ export class VerifyWindowScheduler {
 
   #refuse(code: VerifyWindowErrorCode, message: string): never {
     this.tally.errors[code]++;
-    if (this.#observers !== undefined) this.#notify((observer) => observer.refused?.(this, code));
+    this.#notify((observer) => observer.refused?.(this, code));
     throw new VerifyWindowError(code, message);
-  }
-}
-
-function reportFailure(observer: VerifyWindowObserver, error: unknown): void {
-  try {
-    observer.failed?.(error);
-  } catch {
-    // Its last way to speak failed too; the scheduler's caller is not to hear of it.
   }
 }
 

@@ -1,0 +1,118 @@
+/**
+ * Measures the package against its bars and its peers. Without arguments it prints a table;
+ * `--json` writes all figures as one JSON object to stdout; `--picture FILE` also draws the
+ * collection times.
+ */
+import { writeFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { parseArgs } from 'node:util';
+import { alternate, ratio } from './alternate.js';
+import { collectionTime } from './collection.js';
+import { measureMemory } from './memory.js';
+import * as own from './own-subjects.js';
+import { directSdk, promClient } from './peers.js';
+import { drawCollectionTimes } from './picture.js';
+import { quantile } from './quantile.js';
+import { type Row, renderTable } from './table.js';
+
+const ROUNDS = 60;
+const LABELS = { model: 'llama-3.1-70b', stage: '0', verdict: 'partial_accept' };
+
+const { values } = parseArgs({
+  options: { json: { type: 'boolean', default: false }, picture: { type: 'string' } },
+});
+
+const clocks = own.twoClockReadings();
+const bare = own.bareScheduler();
+const producer = own.withProducerHistograms();
+const meter = own.withMeterHistograms();
+const broken = own.withBrokenObserver();
+const sdk = directSdk(LABELS);
+const sdkBare = directSdk({});
+const promLabels = promClient(LABELS, false);
+const promBound = promClient(LABELS, true);
+const subjects = [clocks, bare, producer, meter, broken, sdk, sdkBare, promLabels, promBound];
+
+const timings = await alternate(subjects, ROUNDS, (round) => say(`round ${round} of ${ROUNDS}`));
+say('collection times');
+const collections = [];
+for (const live of [1, 100, 10_000]) {
+  for (const windows of [1000, 1_000_000]) collections.push(await collectionTime(live, windows));
+}
+say('memory');
+const memory = measureMemory();
+say('');
+
+const atMost = (bar: number) => ({ bar, isMet: (value: number) => value <= bar, sign: '≤' });
+const atLeast = (bar: number) => ({ bar, isMet: (value: number) => value >= bar, sign: '≥' });
+const largest = collections.findLast(({ live }) => live === 10_000);
+const mostWindows = collections.filter(({ live }) => live === 100);
+const rows: Row[] = [
+  {
+    what: 'open + completeNext, no observer / two clock readings',
+    ...atMost(1.5),
+    ratio: ratio(timings, bare, clocks),
+  },
+  {
+    what: 'all metrics, producer histograms / bare',
+    ...atMost(1.3),
+    ratio: ratio(timings, producer, bare),
+  },
+  {
+    what: 'all metrics, Meter histograms, no attributes / bare',
+    ...atMost(3.5),
+    ratio: ratio(timings, meter, bare),
+  },
+  {
+    what: 'SDK calls, three attributes / producer',
+    ...atLeast(15),
+    ratio: ratio(timings, sdk, producer),
+  },
+  {
+    what: 'one collection, 10,000 live, in ms',
+    ...atMost(20),
+    value: largest?.medianMs ?? Number.NaN,
+  },
+  {
+    what: 'one collection, a million windows / a thousand',
+    ...atMost(1.5),
+    value: (mostWindows[1]?.medianMs ?? Number.NaN) / (mostWindows[0]?.medianMs ?? Number.NaN),
+  },
+  { what: 'bytes of a live scheduler of depth 8', ...atMost(1024), value: memory.liveBytes.bare },
+  { what: 'the same, observed and full', ...atMost(1024), value: memory.liveBytes.observedAndFull },
+  {
+    what: 'bytes left by a closed one',
+    ...atMost(1),
+    value: memory.growthBytes.afterAMillionClosed / 1e6,
+  },
+];
+
+if (values.picture !== undefined) writeFileSync(values.picture, drawCollectionTimes(collections));
+if (values.json) {
+  const nanoseconds = Object.fromEntries(
+    [...timings].map(([{ name }, ns]) => [
+      name,
+      {
+        median: quantile(ns, 0.5),
+        quartiles: [quantile(ns, 0.25), quantile(ns, 0.75)],
+        rounds: ns.length,
+      },
+    ]),
+  );
+  console.log(
+    JSON.stringify({
+      node: process.version,
+      cpu: cpus()[0]?.model,
+      nanoseconds,
+      rows,
+      collections,
+      memory,
+    }),
+  );
+} else {
+  console.log(renderTable(rows, timings, collections, memory));
+}
+
+function say(what: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${what}`);
+}

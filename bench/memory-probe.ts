@@ -18,9 +18,9 @@ const reader = new BenchReader({ metricProducers: [histograms.producer()] });
 const meter = new MeterProvider({ readers: [reader] }).getMeter('bench');
 const metrics = new VerifyWindowMetrics({ meter, histograms });
 
-/** The first run of anything fills caches, and is not counted. */
-await afterClosed(1000);
-await afterForgotten(1000);
+/** The first run fills caches, and grows hash tables that are then used again: not counted. */
+await afterClosed(SCHEDULERS);
+await afterForgotten(SCHEDULERS);
 
 const bareBytes = await perScheduler(() => new VerifyWindowScheduler({ depth: DEPTH }));
 const observedBytes = await perScheduler(observed);

@@ -15,7 +15,7 @@ const COLOURS = ['#1f77b4', '#d62728'];
 export function drawCollectionTimes(times: readonly CollectionTime[]): string {
   const windows = [...new Set(times.map((time) => time.windows))];
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" font-family="sans-serif" font-size="13">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Time of one collection against the number of live schedulers" width="${WIDTH}" height="${HEIGHT}" font-family="sans-serif" font-size="13">`,
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="white"/>`,
     text(WIDTH / 2, 22, 'Time of one collection, depth 8', 'middle'),
     text(WIDTH / 2, HEIGHT - 10, 'live schedulers', 'middle'),

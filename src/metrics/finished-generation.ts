@@ -1,4 +1,5 @@
 import type { VerifyWindowStats } from '../scheduler/stats.js';
+import { NO_ERRORS } from '../scheduler/tally.js';
 import type { Counts } from './signals.js';
 
 /**
@@ -12,14 +13,7 @@ export function countsOf(stats: VerifyWindowStats): Counts {
     isClosed: true,
     completed: { full_accept: 0, partial_accept: 0, reject: 0, stale: 0, unverified: stats.opened },
     dropped: { stale: 0, closed: 0 },
-    errors: {
-      depth_exceeded: 0,
-      id_overflow: 0,
-      reply_without_window: 0,
-      reply_out_of_order: 0,
-      invalid_argument: 0,
-      closed: 0,
-    },
+    errors: NO_ERRORS,
     proposedTokens: 0,
     acceptedTokens: 0,
     directReturnPath: undefined,

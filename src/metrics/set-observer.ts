@@ -11,7 +11,8 @@ export interface Bridge {
   /** Whether there is no provider yet, so that one may come at any time. */
   readonly isWaiting: boolean;
   followProvider(): void;
-  foldClosed(entry: SetObserver, tally: Tally): void;
+  foldClosed(observer: SetObserver, tally: Tally): void;
+  foldForgotten(observer: SetObserver, tally: Tally): void;
   report(error: unknown): void;
 }
 
@@ -19,6 +20,10 @@ export interface Bridge {
 export class SetObserver implements VerifyWindowObserver {
   readonly set: AttributeSet;
   readonly histograms: WindowHistograms;
+  /** Tells of schedulers that were garbage-collected before they were closed, by their tallies. */
+  readonly forgotten = new FinalizationRegistry<Tally>((tally) =>
+    this.#bridge.foldForgotten(this, tally),
+  );
   readonly #bridge: Bridge;
 
   constructor(bridge: Bridge, set: AttributeSet, histograms: WindowHistograms) {

@@ -49,7 +49,7 @@ import {
 import type { Tally } from '../scheduler/tally.js';
 
 /** What the signals read of a tally; a finished generation gives the same. */
-export type Counts = Omit<Tally, 'advance' | 'end' | 'pendingMs' | 'occupancyMs'>;
+export type Counts = Omit<Tally, 'advance' | 'countError' | 'end' | 'pendingMs' | 'occupancyMs'>;
 
 /** One series of a pulled metric within an attribute set. */
 export interface Signal {

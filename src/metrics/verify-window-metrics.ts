@@ -95,15 +95,13 @@ export class VerifyWindowMetrics {
   readonly #histograms: HistogramBackend;
   readonly #observers = new WeakMap<AttributeSet, SetObserver>();
   readonly #observed = new WeakSet<Tally>();
-  readonly #forgotten = new FinalizationRegistry<{ set: AttributeSet; tally: Tally }>(
-    ({ set, tally }) => this.#foldForgotten(set, tally),
-  );
   readonly #observe = (result: BatchObservableResult) => this.#observeAll(result);
   /** What the observers of the schedulers see of this bridge. */
   readonly #bridge = {
     isWaiting: false,
     followProvider: () => this.#followProvider(),
     foldClosed: (observer: SetObserver, tally: Tally) => this.#foldClosed(observer, tally),
+    foldForgotten: (observer: SetObserver, tally: Tally) => this.#foldForgotten(observer, tally),
     report: reportOnce('recording verify-window metrics failed'),
   };
 
@@ -144,9 +142,8 @@ export class VerifyWindowMetrics {
       this.#foldClosed(observer, tally);
       return;
     }
-    const { set } = observer;
-    set.attach(tally);
-    this.#forgotten.register(scheduler, { set, tally }, tally);
+    observer.set.attach(tally);
+    observer.forgotten.register(scheduler, tally, tally);
   }
 
   /**
@@ -188,15 +185,15 @@ export class VerifyWindowMetrics {
     return observer;
   }
 
-  #foldClosed({ set, histograms }: SetObserver, tally: Tally): void {
-    this.#forgotten.unregister(tally);
+  #foldClosed({ set, histograms, forgotten }: SetObserver, tally: Tally): void {
+    forgotten.unregister(tally);
     this.#followProvider();
     set.fold(tally);
     if (!this.#isShutDown) recordGeneration(histograms, snapshot(tally));
   }
 
   /** When a forgotten generation ended is not known, so it has no average over its time. */
-  #foldForgotten(set: AttributeSet, tally: Tally): void {
+  #foldForgotten({ set }: SetObserver, tally: Tally): void {
     try {
       tally.end();
       set.fold(tally);

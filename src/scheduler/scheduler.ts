@@ -428,7 +428,7 @@ export class VerifyWindowScheduler {
   }
 
   #refuse(code: VerifyWindowErrorCode, message: string): never {
-    this.tally.errors[code]++;
+    this.tally.countError(code);
     this.#notify((observer) => observer.refused?.(this, code));
     throw new VerifyWindowError(code, message);
   }

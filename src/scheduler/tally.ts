@@ -10,6 +10,16 @@ export type DirectReturnPath =
   | typeof LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_UPSTREAM_OPENED
   | typeof LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK;
 
+/** What a scheduler has refused that has refused nothing. */
+export const NO_ERRORS: Readonly<Record<VerifyWindowErrorCode, number>> = {
+  depth_exceeded: 0,
+  id_overflow: 0,
+  reply_without_window: 0,
+  reply_out_of_order: 0,
+  invalid_argument: 0,
+  closed: 0,
+};
+
 /**
  * Everything that one scheduler counts, as plain numbers. A tally holds no reference to its
  * scheduler, so that whoever reads it does not keep a forgotten scheduler alive.
@@ -29,14 +39,8 @@ export class Tally {
     unverified: 0,
   };
   readonly dropped: Record<DropReason, number> = { stale: 0, closed: 0 };
-  readonly errors: Record<VerifyWindowErrorCode, number> = {
-    depth_exceeded: 0,
-    id_overflow: 0,
-    reply_without_window: 0,
-    reply_out_of_order: 0,
-    invalid_argument: 0,
-    closed: 0,
-  };
+  /** Most schedulers refuse nothing: they share one record, and get their own with an error. */
+  errors: Readonly<Record<VerifyWindowErrorCode, number>> = NO_ERRORS;
   proposedTokens = 0;
   acceptedTokens = 0;
   recoveryEpochs = 0;
@@ -85,6 +89,10 @@ export class Tally {
     }
     if (!Number.isNaN(now)) this.#readAt = now;
     return this.#elapsedMs;
+  }
+
+  countError(code: VerifyWindowErrorCode): void {
+    this.errors = { ...this.errors, [code]: this.errors[code] + 1 };
   }
 
   /** Ends the life of the scheduler at this moment; windows in flight are dropped as `closed`. */

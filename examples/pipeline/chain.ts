@@ -14,25 +14,25 @@ import {
   type WindowMessage,
 } from './messages.js';
 import { Compute, DelayLine } from './simulated-time.js';
+import type { Verification, Verifier } from './verifier.js';
 
 /** How long the stage that really failed may take to be noticed, in milliseconds. */
 const NEIGHBOUR_GRACE_MS = 500;
 
+/** How long a stage may take to end when it is told to, in milliseconds; it is killed after that. */
+const END_GRACE_MS = 1000;
+
 /** The run cannot go on, and why. */
 export class ChainFailure extends Error {}
 
-/** The answer to a window, and where its time went. Milliseconds. */
-export interface Verification {
-  readonly predictions: readonly number[];
-  readonly stage0ComputeMs: number;
-  readonly forwardWriteMs: number;
-  readonly downstreamWaitMs: number;
-  /** From handing the window over to its answer, queues included. */
-  readonly elapsedMs: number;
+/** A reply, and when it came. */
+interface Reply {
+  readonly message: Predictions;
+  readonly at: number;
 }
 
 interface Pending {
-  resolve(answer: { readonly predictions: readonly number[]; readonly at: number }): void;
+  resolve(reply: Reply): void;
   reject(error: Error): void;
 }
 
@@ -40,12 +40,13 @@ interface Pending {
  * The chain of stages as the coordinator sees it: stage 0 computes here, the others are processes
  * of their own. Windows go down in order, and the predictions come straight back from the last.
  */
-export class Chain {
+export class Chain implements Verifier {
+  readonly #args: Arguments;
   readonly #stage0: Compute;
-  readonly #upstreamOpened: boolean;
   readonly #children: ChildProcess[] = [];
   readonly #sockets: Socket[] = [];
-  readonly #pending = new Map<string, Pending>();
+  /** Windows that await their replies, by generation, the oldest first. */
+  readonly #pending = new Map<number, Pending[]>();
   readonly #returnLink: DelayLine<Predictions>;
   #server: Server | undefined;
   #downstream: Socket | undefined;
@@ -53,43 +54,37 @@ export class Chain {
   #failure: ChainFailure | undefined;
   #isClosing = false;
 
-  private constructor(args: Arguments) {
+  /** Nothing runs before `start`, and `close` is right at any moment, also while it starts. */
+  constructor(args: Arguments) {
+    this.#args = args;
     this.#stage0 = new Compute(args.stageMs);
-    this.#upstreamOpened = !args.reverseReturn;
     this.#returnLink = new DelayLine(args.linkMs, (message) => this.#settle(message));
   }
 
   /** Starts the processes, from the last stage to the first, and connects them. */
-  static async start(args: Arguments): Promise<Chain> {
-    const chain = new Chain(args);
-    try {
-      const reverseReturnPort = args.reverseReturn ? await chain.#listenForReturn() : undefined;
-      let nextPort: number | undefined;
-      let lastPort: number | undefined;
-      for (let stage = args.stages - 1; stage >= 1; stage--) {
-        const isLast = stage === args.stages - 1;
-        const port = await chain.#startStage({
-          type: 'start',
-          stage,
-          stageMs: args.stageMs,
-          linkMs: args.linkMs,
-          ...(nextPort !== undefined && { nextPort }),
-          ...(isLast && reverseReturnPort !== undefined && { reverseReturnPort }),
-        });
-        lastPort ??= port;
-        nextPort = port;
-      }
-      await chain.#connect(nextPort as number, lastPort as number);
-      return chain;
-    } catch (error) {
-      chain.close();
-      throw chain.#failure ?? error;
+  async start(): Promise<void> {
+    const { stages, stageMs, linkMs } = this.#args;
+    const reverseReturnPort = this.upstreamOpened ? undefined : await this.#listenForReturn();
+    let nextPort: number | undefined;
+    let lastPort: number | undefined;
+    for (let stage = stages - 1; stage >= 1; stage--) {
+      const isLast = stage === stages - 1;
+      const port = await this.#startStage({
+        type: 'start',
+        stage,
+        stageMs,
+        linkMs,
+        ...(nextPort !== undefined && { nextPort }),
+        ...(isLast && reverseReturnPort !== undefined && { reverseReturnPort }),
+      });
+      lastPort ??= port;
+      nextPort = port;
     }
+    await this.#connect(nextPort as number, lastPort as number);
   }
 
-  /** Whether the predictions come over a sink that the coordinator opened. */
   get upstreamOpened(): boolean {
-    return this.#upstreamOpened;
+    return !this.#args.reverseReturn;
   }
 
   /** Ids of the processes of stages 1 and up. */
@@ -105,24 +100,21 @@ export class Chain {
     this.#enqueue({ type: 'end', generation });
   }
 
-  /**
-   * Sends a window down the chain.
-   *
-   * @throws {ChainFailure} once a stage is gone.
-   */
+  /** @throws {ChainFailure} once a stage is gone, or sends what nobody asked for. */
   async verify(window: WindowMessage): Promise<Verification> {
+    if (this.#failure !== undefined) throw this.#failure;
     const startedAt = performance.now();
-    const answer = new Promise<{ predictions: readonly number[]; at: number }>(
-      (resolve, reject) => {
-        if (this.#failure !== undefined) reject(this.#failure);
-        this.#pending.set(keyOf(window), { resolve, reject });
-      },
-    );
+    const reply = new Promise<Reply>((resolve, reject) => {
+      const pending = this.#pending.get(window.generation) ?? [];
+      this.#pending.set(window.generation, pending);
+      pending.push({ resolve, reject });
+    });
     const sent = this.#enqueue(window);
-    const { predictions, at } = await answer;
+    const { message, at } = await reply;
     const { stage0ComputeMs, forwardWriteMs, writtenAt } = await sent;
     return {
-      predictions,
+      windowId: message.windowId,
+      predictions: message.predictions,
       stage0ComputeMs,
       forwardWriteMs,
       downstreamWaitMs: at - writtenAt,
@@ -135,7 +127,10 @@ export class Chain {
     this.#isClosing = true;
     this.#server?.close();
     for (const socket of this.#sockets) socket.destroy();
-    for (const child of this.#children) child.kill();
+    for (const child of this.#children) {
+      child.kill();
+      setTimeout(() => child.kill('SIGKILL'), END_GRACE_MS).unref();
+    }
   }
 
   /** Computes stage 0 for a message, in its turn, and writes it to stage 1. */
@@ -152,13 +147,17 @@ export class Chain {
     return job;
   }
 
-  #settle({ generation, windowId, predictions }: Predictions): void {
-    const key = keyOf({ generation, windowId });
-    this.#pending.get(key)?.resolve({ predictions, at: performance.now() });
-    this.#pending.delete(key);
+  /** A reply goes to the oldest window of its generation; that it names it is checked there. */
+  #settle(message: Predictions): void {
+    const pending = this.#pending.get(message.generation) ?? [];
+    const oldest = pending.shift();
+    if (pending.length === 0) this.#pending.delete(message.generation);
+    if (oldest !== undefined) oldest.resolve({ message, at: performance.now() });
+    else this.#fail(new ChainFailure('the last stage replied to a window that nobody sent'));
   }
 
   async #startStage(control: StageControl): Promise<number> {
+    if (this.#isClosing) throw new ChainFailure('the chain was closed while it started');
     const program = fileURLToPath(new URL('./stage.js', import.meta.url));
     const child = spawn(process.execPath, [program], {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
@@ -189,7 +188,7 @@ export class Chain {
   async #connect(firstPort: number, lastPort: number): Promise<void> {
     this.#downstream = this.#use(await dial(firstPort));
     this.#downstream.write(encodeFrame({ type: 'hello', purpose: 'upstream' } satisfies Hello));
-    if (!this.#upstreamOpened) return;
+    if (!this.upstreamOpened) return;
     const sink = this.#use(await dial(lastPort));
     sink.write(encodeFrame({ type: 'hello', purpose: 'prediction_sink' } satisfies Hello));
     this.#receiveFrom(sink);
@@ -212,6 +211,7 @@ export class Chain {
 
   #use(socket: Socket): Socket {
     this.#sockets.push(socket);
+    if (this.#isClosing) socket.destroy();
     // What a broken connection means is told by the stage's end, which names the stage.
     socket.on('error', () => {});
     return socket;
@@ -220,11 +220,7 @@ export class Chain {
   #fail(failure: ChainFailure): void {
     if (this.#isClosing) return;
     this.#failure ??= failure;
-    for (const { reject } of this.#pending.values()) reject(this.#failure);
+    for (const { reject } of [...this.#pending.values()].flat()) reject(this.#failure);
     this.#pending.clear();
   }
-}
-
-function keyOf({ generation, windowId }: { generation: number; windowId: number }): string {
-  return `${generation}:${windowId}`;
 }

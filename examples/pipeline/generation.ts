@@ -1,6 +1,6 @@
 import type { VerifyWindow, VerifyWindowScheduler } from 'llama-stage-otel';
-import type { Chain, Verification } from './chain.js';
 import { propose } from './proposer.js';
+import type { Verification, Verifier } from './verifier.js';
 
 export interface GenerationOptions {
   readonly id: number;
@@ -34,7 +34,7 @@ interface InFlight {
  * guessed beyond that and sent, and what was guessed and not sent yet.
  */
 export class Generation {
-  readonly #chain: Chain;
+  readonly #chain: Verifier;
   readonly #scheduler: VerifyWindowScheduler;
   readonly #options: GenerationOptions;
   /** The prompt, the committed tokens, and the guess. */
@@ -49,7 +49,7 @@ export class Generation {
   readonly #inFlight: InFlight[] = [];
   readonly #committedAtMs: number[] = [];
 
-  constructor(chain: Chain, scheduler: VerifyWindowScheduler, options: GenerationOptions) {
+  constructor(chain: Verifier, scheduler: VerifyWindowScheduler, options: GenerationOptions) {
     this.#chain = chain;
     this.#scheduler = scheduler;
     this.#options = options;
@@ -134,13 +134,13 @@ export class Generation {
       throw new Error('the generation has nothing in flight and is not done');
     const waitedFromMs = performance.now();
     const verification = await oldest.verification;
-    if (oldest.epoch !== this.#epoch) this.#drain(oldest, verification, waitedFromMs);
+    if (oldest.epoch !== this.#epoch) this.#drain(verification, waitedFromMs);
     else this.#commit(oldest, verification);
   }
 
   /** A stale window is measured, and nothing of it is used. */
-  #drain({ window }: InFlight, verification: Verification, waitedFromMs: number): void {
-    this.#scheduler.completeNext(window.id, { stale: true });
+  #drain(verification: Verification, waitedFromMs: number): void {
+    this.#scheduler.completeNext(verification.windowId, { stale: true });
     this.#scheduler.recordStaleExecution({
       drainMs: performance.now() - waitedFromMs,
       stage0ComputeMs: verification.stage0ComputeMs,
@@ -155,7 +155,7 @@ export class Generation {
    * window's last token decides on the first candidate of the next window, which may be on its
    * way already.
    */
-  #commit(flight: InFlight, { predictions }: Verification): void {
+  #commit(flight: InFlight, { windowId, predictions }: Verification): void {
     const { window, end, proposedTokens } = flight;
     const firstCandidate = end - proposedTokens;
     let rejectedAt: number | undefined;
@@ -171,7 +171,7 @@ export class Generation {
       }
     }
     const acceptedTokens = Math.min(rejectedAt ?? end, end) - firstCandidate;
-    this.#scheduler.completeNext(window.id, { proposedTokens, acceptedTokens });
+    this.#scheduler.completeNext(windowId, { proposedTokens, acceptedTokens });
     if (rejectedAt !== undefined) this.#diverge();
   }
 

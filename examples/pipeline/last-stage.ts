@@ -1,11 +1,14 @@
 import type { ForwardMessage, Predictions } from './messages.js';
-import { Target } from './target.js';
-import { readText } from './text.js';
+import type { Target } from './target.js';
 
 /** What the last stage alone has: the target's head, and each generation's sequence so far. */
 export class LastStage {
-  readonly #target = new Target(readText());
+  readonly #target: Target;
   readonly #sequences = new Map<number, number[]>();
+
+  constructor(target: Target) {
+    this.#target = target;
+  }
 
   /** The predictions that a window asks for. */
   handle(message: ForwardMessage): Predictions | undefined {
@@ -18,9 +21,12 @@ export class LastStage {
         this.#sequences.delete(generation);
         return undefined;
       case 'window': {
-        const sequence = this.#sequences.get(generation) ?? [];
+        const sequence = this.#sequences.get(generation);
+        if (sequence === undefined || message.basePosition > sequence.length) {
+          throw new Error('a window does not join the sequence that the last stage has');
+        }
         // A new epoch starts further back than the stale one reached.
-        sequence.length = Math.min(sequence.length, message.basePosition);
+        sequence.length = message.basePosition;
         const predictions = message.tokens.map((token) => {
           sequence.push(token);
           return this.#target.predict(sequence);

@@ -12,12 +12,14 @@ import { Telemetry } from './telemetry.js';
 
 let telemetry: Telemetry | undefined;
 let chain: Chain | undefined;
+const progress = new Progress();
 
 try {
   const args = readArguments(process.argv.slice(2));
   if (args === undefined) console.log(helpText());
   else process.exitCode = await main(args);
 } catch (error) {
+  progress.interrupt();
   if (!(error instanceof UsageError || error instanceof ChainFailure)) throw error;
   console.error(`error: ${error.message}`);
   process.exitCode = error instanceof UsageError ? 2 : 1;
@@ -33,7 +35,10 @@ async function main(args: Arguments): Promise<number> {
   // After an interrupt the run is torn down under it, and what it then says is of no interest.
   work.catch(() => {});
   const outcome = await Promise.race([work, interrupted]);
-  if (typeof outcome === 'number') return outcome;
+  if (typeof outcome === 'number') {
+    progress.interrupt();
+    return outcome;
+  }
 
   console.log(args.json ? JSON.stringify(outcome) : `\n${renderTable(outcome)}`);
   if (args.hold) {
@@ -45,9 +50,10 @@ async function main(args: Arguments): Promise<number> {
 
 /** The control at depth 1, and then the same generations at the wanted depth, on one chain. */
 async function compare(args: Arguments, telemetry: Telemetry): Promise<Report> {
-  chain = await Chain.start(args);
+  // It is known before it starts, so that an interrupt meanwhile finds the processes to end.
+  chain = new Chain(args);
+  await chain.start();
   console.error(`stage processes: ${chain.processIds.join(', ')}`);
-  const progress = new Progress();
   const shared = { args, chain, metrics: telemetry.metrics };
   const control = await run({
     ...shared,
@@ -63,6 +69,8 @@ async function compare(args: Arguments, telemetry: Telemetry): Promise<Report> {
     firstId: args.generations,
     onFinished: (finished) => progress.step(`depth ${args.depth}`, finished, args.generations),
   });
+
+  chain.close();
 
   const collected = await telemetry.collect();
   const { json, hold, prometheusPort, ...parameters } = args;

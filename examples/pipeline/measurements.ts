@@ -50,6 +50,10 @@ export function measure(
         outputs.map((output) => output.timeToFirstTokenMs),
         0.5,
       ),
+      timeToFirstTokenMsP95: percentile(
+        outputs.map((output) => output.timeToFirstTokenMs),
+        0.95,
+      ),
       interTokenMsMean: share(
         interTokenMs.reduce((sum, ms) => sum + ms, 0),
         interTokenMs.length,
@@ -97,7 +101,10 @@ export function measure(
         semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT,
       ),
       rejectWindows: verdicts(semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT),
+      unverifiedWindows: verdicts(semconv.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED),
       meanAcceptedLength: share(length.sum, length.count),
+      /** Share of the windows of which at least 1, 2, … candidates were accepted. */
+      shareAcceptedAtLeast: survival(length),
     },
     q8: {
       refillSuccesses: refills(
@@ -125,12 +132,12 @@ class RunMetrics {
       .reduce((sum, point) => sum + (point.value as number), 0);
   }
 
-  histogram(name: string): { readonly sum: number; readonly count: number } {
-    const values = this.#points(name).map((point) => point.value as Histogram);
-    return {
-      sum: values.reduce((sum, value) => sum + (value.sum ?? 0), 0),
-      count: values.reduce((sum, value) => sum + value.count, 0),
-    };
+  /** The one point that a histogram without attributes of its own has. */
+  histogram(name: string): Distribution {
+    const value = this.#points(name)[0]?.value as Histogram | undefined;
+    if (value === undefined) return { sum: 0, count: 0, boundaries: [], counts: [] };
+    const { boundaries, counts } = value.buckets;
+    return { sum: value.sum ?? 0, count: value.count, boundaries, counts };
   }
 
   /** Seconds at each occupancy level. */
@@ -150,6 +157,28 @@ class RunMetrics {
       .flatMap((metric) => metric.dataPoints as DataPoint<number | Histogram>[])
       .filter((point) => point.attributes[RUN_ATTRIBUTE] === this.#run);
   }
+}
+
+interface Distribution {
+  readonly sum: number;
+  readonly count: number;
+  readonly boundaries: readonly number[];
+  readonly counts: readonly number[];
+}
+
+/**
+ * Share of the values that are at least 1, 2, …, up to the largest one or to where the buckets
+ * become wider than one: a whole number is at least n if it is above the boundary n - 1.
+ */
+function survival({ boundaries, counts, count }: Distribution): number[] {
+  const shares: number[] = [];
+  let above = count;
+  for (const [index, boundary] of boundaries.entries()) {
+    above -= counts[index] ?? 0;
+    if (boundary !== index || above <= 0) break;
+    shares.push(above / count);
+  }
+  return shares;
 }
 
 /** A part of a whole; 0 of nothing. */

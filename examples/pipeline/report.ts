@@ -33,9 +33,10 @@ const QUESTIONS: readonly (readonly [title: string, rows: readonly Row[]])[] = [
     '2. Did it cut the exposed latency?',
     [
       ['time to first token, median', ms, ({ q2 }) => q2.timeToFirstTokenMsP50],
+      ['time to first token, 95th pct.', ms, ({ q2 }) => q2.timeToFirstTokenMsP95],
       ['between tokens, mean', ms, ({ q2 }) => q2.interTokenMsMean],
       ['between tokens, median', ms, ({ q2 }) => q2.interTokenMsP50],
-      ['between tokens, 95th percentile', ms, ({ q2 }) => q2.interTokenMsP95],
+      ['between tokens, 95th pct.', ms, ({ q2 }) => q2.interTokenMsP95],
       ['window round trip, mean', ms, ({ q2 }) => q2.windowMsMean],
     ],
   ],
@@ -71,6 +72,7 @@ const QUESTIONS: readonly (readonly [title: string, rows: readonly Row[]])[] = [
       ['windows accepted whole', count, ({ q7 }) => q7.fullAcceptWindows],
       ['windows accepted in part', count, ({ q7 }) => q7.partialAcceptWindows],
       ['windows rejected', count, ({ q7 }) => q7.rejectWindows],
+      ['windows without a candidate', count, ({ q7 }) => q7.unverifiedWindows],
     ],
   ],
   [
@@ -96,6 +98,7 @@ export function renderTable(report: Report): string {
     }
     if (title.startsWith('1')) lines.push(row('  speed-up', '', `${report.speedup.toFixed(2)} x`));
     if (title.startsWith('3')) lines.push(...levelRows(control, pipelined));
+    if (title.startsWith('7')) lines.push(...lengthRows(control, pipelined));
   }
   lines.push('', '9. Was the output right?');
   lines.push(row('  token for token as the control', '', report.outputsEqual ? 'yes' : 'NO'));
@@ -103,12 +106,32 @@ export function renderTable(report: Report): string {
 }
 
 function levelRows(control: Measurements, pipelined: Measurements): string[] {
-  const at = (run: Measurements, level: number) => {
-    const share = run.q3.timeShareByLevel[level];
+  return shareRows(
+    (level) => `time with ${level} in flight`,
+    control.q3.timeShareByLevel,
+    pipelined.q3.timeShareByLevel,
+  );
+}
+
+function lengthRows(control: Measurements, pipelined: Measurements): string[] {
+  return shareRows(
+    (index) => `${index + 1} or more accepted`,
+    control.q7.shareAcceptedAtLeast,
+    pipelined.q7.shareAcceptedAtLeast,
+  );
+}
+
+function shareRows(
+  label: (index: number) => string,
+  control: readonly number[],
+  pipelined: readonly number[],
+): string[] {
+  const at = (shares: readonly number[], index: number) => {
+    const share = shares[index];
     return share === undefined ? '' : percent(share);
   };
-  return pipelined.q3.timeShareByLevel.map((_, level) =>
-    row(`  time with ${level} in flight`, at(control, level), at(pipelined, level)),
+  return Array.from({ length: Math.max(control.length, pipelined.length) }, (_, index) =>
+    row(`  ${label(index)}`, at(control, index), at(pipelined, index)),
   );
 }
 

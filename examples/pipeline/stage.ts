@@ -14,6 +14,8 @@ import {
   type StageReady,
 } from './messages.js';
 import { Compute, DelayLine } from './simulated-time.js';
+import { Target } from './target.js';
+import { readText } from './text.js';
 
 // An interrupt from the terminal reaches every process; the coordinator decides when to stop.
 process.on('SIGINT', () => {});
@@ -23,7 +25,7 @@ const [control] = (await once(process, 'message')) as [StageControl];
 const compute = new Compute(control.stageMs);
 const downstream =
   control.nextPort === undefined ? undefined : await openDownstream(control.nextPort);
-const lastStage = downstream === undefined ? new LastStage() : undefined;
+const lastStage = downstream === undefined ? new LastStage(new Target(readText())) : undefined;
 let sink =
   control.reverseReturnPort === undefined ? undefined : await connectTo(control.reverseReturnPort);
 
@@ -36,8 +38,7 @@ process.send?.({ type: 'ready', port } satisfies StageReady);
 function accept(socket: Socket): void {
   stopWith(socket);
   let last: Promise<void> = Promise.resolve();
-  const link = new DelayLine<ForwardMessage>(control.linkMs, (message) => {
-    const arrivedAt = performance.now();
+  const link = new DelayLine<ForwardMessage>(control.linkMs, (message, arrivedAt) => {
     last = last.then(() => work(message, arrivedAt));
   });
   readFrames(socket, (frame) => {

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-proto';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import { resourceFromAttributes } from '@opentelemetry/resources';
@@ -40,6 +41,7 @@ export class Telemetry {
 
   /** @throws {UsageError} where the port is taken. */
   static async start(port: number): Promise<Telemetry> {
+    diag.setLogger(TO_STDERR, DiagLogLevel.WARN);
     const prometheus = new PrometheusExporter({ preventServerStart: true });
     const server = createServer((request, response) => {
       if (request.url === '/metrics') prometheus.getMetricsRequestHandler(request, response);
@@ -80,6 +82,25 @@ export class Telemetry {
 class TableReader extends MetricReader {
   protected override async onForceFlush(): Promise<void> {}
   protected override async onShutdown(): Promise<void> {}
+}
+
+const TO_STDERR: DiagLogger = {
+  error: say,
+  warn: say,
+  info: () => {},
+  debug: () => {},
+  verbose: () => {},
+};
+
+/** One line: the SDK hands over its errors as JSON, with their stacks. */
+function say(text: string): void {
+  let message: unknown;
+  try {
+    ({ message } = JSON.parse(text));
+  } catch {
+    // It is plain text.
+  }
+  console.error(`telemetry: ${message ?? text}`);
 }
 
 function otlpReaders(): MetricReader[] {

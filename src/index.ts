@@ -29,4 +29,28 @@ export type {
   WindowOutcome,
   WindowVerdict,
 } from './scheduler/verify-window.js';
+export {
+  type GenerationInProgress,
+  type GenerationOptions,
+  GenerationTelemetry,
+  type GenerationTelemetryOptions,
+} from './tracing/generation-telemetry.js';
+export {
+  StageTelemetry,
+  type StageTelemetryOptions,
+  StageWindow,
+} from './tracing/stage-telemetry.js';
 export { stampGenerationSpan } from './tracing/stamp-generation-span.js';
+export {
+  decodeTraceCarrier,
+  encodeTraceCarrier,
+  extractTraceContext,
+  injectTraceContext,
+  type TraceCarrier,
+} from './tracing/trace-carrier.js';
+export {
+  VerifyWindowTracer,
+  type VerifyWindowTracerOptions,
+} from './tracing/verify-window-tracer.js';
+export { windowContext } from './tracing/window-context.js';
+export type { WindowSpanHook } from './tracing/window-spans.js';

@@ -4,7 +4,6 @@ import {
   createNoopMeter,
   type Meter,
   type MeterProvider,
-  metrics as metricsApi,
   type Observable,
 } from '@opentelemetry/api';
 import {
@@ -19,10 +18,10 @@ import { parseResponseTimings, responseTimings } from '../scheduler/response-tim
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
 import type { Tally } from '../scheduler/tally.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
 import type { AttributeSet } from './attribute-set.js';
 import { AttributeSets } from './attribute-sets.js';
 import { MeterHistograms } from './meter-histograms.js';
+import { MeterSource } from './meter-source.js';
 import { SetObserver } from './set-observer.js';
 import { COUNTERS, GAUGES } from './signals.js';
 import { type HistogramBackend, recordGeneration } from './window-histograms.js';
@@ -90,7 +89,7 @@ export interface VerifyWindowMetricsOptions {
  * `occupancy_time` over all levels is the total lifetime of the schedulers.
  */
 export class VerifyWindowMetrics {
-  readonly #fixedMeter: Meter | undefined;
+  readonly #source: MeterSource;
   readonly #sets: AttributeSets;
   readonly #histograms: HistogramBackend;
   readonly #observers = new WeakMap<AttributeSet, SetObserver>();
@@ -105,7 +104,6 @@ export class VerifyWindowMetrics {
     report: reportOnce('recording verify-window metrics failed'),
   };
 
-  #provider: MeterProvider | undefined;
   #meter: Meter | undefined;
   #observables = new Map<Instrument, Observable>();
   #isShutDown = false;
@@ -119,7 +117,7 @@ export class VerifyWindowMetrics {
         `maxAttributeSets must be an integer of at least 1, got ${maxAttributeSets}`,
       );
     }
-    this.#fixedMeter = meter;
+    this.#source = new MeterSource(meter);
     this.#sets = new AttributeSets(maxAttributeSets);
     this.#histograms = histograms;
     this.#followProvider();
@@ -164,6 +162,15 @@ export class VerifyWindowMetrics {
   }
 
   /**
+   * Records on this provider from now on, in place of the global one. A bridge that was given a
+   * meter keeps it.
+   */
+  setMeterProvider(provider: MeterProvider): void {
+    this.#source.setProvider(provider);
+    this.#followProvider();
+  }
+
+  /**
    * Takes the callback off the meter, and records nothing from now on. Collect, or shut the
    * provider down, before: what was not collected by then is not exported.
    */
@@ -202,23 +209,17 @@ export class VerifyWindowMetrics {
     }
   }
 
-  /** Moves to the meter of the global provider, where that has changed. */
+  /** Moves to another meter, where the provider has changed. */
   #followProvider(): void {
     if (this.#isShutDown) return;
-    if (this.#fixedMeter !== undefined) {
-      if (this.#meter === undefined) this.#useMeter(this.#fixedMeter);
-      return;
-    }
-    const provider = metricsApi.getMeterProvider();
-    if (provider === this.#provider) return;
-    this.#provider = provider;
-    this.#useMeter(provider.getMeter(SCOPE_NAME, SCOPE_VERSION));
+    const meter = this.#source.takeChange();
+    if (meter !== undefined) this.#useMeter(meter);
   }
 
   #useMeter(meter: Meter): void {
     this.#leaveMeter();
     this.#meter = meter;
-    this.#bridge.isWaiting = this.#fixedMeter === undefined && meter === createNoopMeter();
+    this.#bridge.isWaiting = this.#source.isWaiting;
     this.#histograms.useMeter(meter);
     for (const instrument of PULLED_COUNTERS) {
       const { name, options } = instrument;

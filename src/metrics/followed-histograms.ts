@@ -1,0 +1,29 @@
+import { createNoopMeter, type Histogram, type Meter } from '@opentelemetry/api';
+import type { HistogramInstrument } from '../../semconv/instruments.js';
+import { MeterSource } from './meter-source.js';
+
+/** Histograms of the present provider's meter, also where it is registered late. */
+export class FollowedHistograms<Key extends string> {
+  readonly #source: MeterSource;
+  readonly #instruments: Readonly<Record<Key, HistogramInstrument>>;
+  #histograms: Record<Key, Histogram>;
+
+  constructor(instruments: Readonly<Record<Key, HistogramInstrument>>, meter?: Meter) {
+    this.#source = new MeterSource(meter);
+    this.#instruments = instruments;
+    this.#histograms = this.#createOn(createNoopMeter());
+  }
+
+  get(key: Key): Histogram {
+    const meter = this.#source.takeChange();
+    if (meter !== undefined) this.#histograms = this.#createOn(meter);
+    return this.#histograms[key];
+  }
+
+  #createOn(meter: Meter): Record<Key, Histogram> {
+    const entries = Object.entries<HistogramInstrument>(this.#instruments);
+    return Object.fromEntries(
+      entries.map(([key, { name, options }]) => [key, meter.createHistogram(name, options)]),
+    ) as Record<Key, Histogram>;
+  }
+}

@@ -1,0 +1,193 @@
+import {
+  type Attributes,
+  type Context,
+  context,
+  type Meter,
+  type Span,
+  SpanKind,
+  type Tracer,
+  type TracerProvider,
+  trace,
+} from '@opentelemetry/api';
+import {
+  ATTR_LLAMA_STAGE_STAGE_ID,
+  ATTR_LLAMA_STAGE_STAGE_INDEX,
+  ATTR_LLAMA_STAGE_STAGE_LAYER_END,
+  ATTR_LLAMA_STAGE_STAGE_LAYER_START,
+} from '../../semconv/attributes.js';
+import {
+  INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
+  INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+  INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+} from '../../semconv/instruments.js';
+import {
+  SPAN_LLAMA_STAGE_STAGE_COMPUTE,
+  SPAN_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT,
+  SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
+  SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
+} from '../../semconv/spans.js';
+import { FollowedHistograms } from '../metrics/followed-histograms.js';
+import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
+import { markFailed } from './failure.js';
+import { extractTraceContext, type TraceCarrier } from './trace-carrier.js';
+
+export interface StageTelemetryOptions {
+  /** `llama_stage.stage.index`: the place of the stage in the chain, from 0. */
+  readonly index: number;
+  /** `llama_stage.stage.id`: a name of the stage that tells nothing of its host. */
+  readonly id?: string;
+  /** First layer of the stage. */
+  readonly layerStart?: number;
+  /** Layer after the last one of the stage. */
+  readonly layerEnd?: number;
+  /** For the stage histograms. Default: the global provider's. */
+  readonly meter?: Meter;
+  /** Default: the global provider. */
+  readonly tracerProvider?: TracerProvider;
+}
+
+const INSTRUMENTS = {
+  compute: INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
+  forwardWrite: INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+  downstreamWait: INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+};
+
+type Phase = keyof typeof INSTRUMENTS;
+
+const SPANS: Readonly<Record<Phase, string>> = {
+  compute: SPAN_LLAMA_STAGE_STAGE_COMPUTE,
+  forwardWrite: SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
+  downstreamWait: SPAN_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT,
+};
+
+/**
+ * Observes the windows that pass through one stage: a `llama_stage.stage.verify_window` span below
+ * the coordinator's, a span for each phase, and for each phase its histogram of durations in
+ * seconds. The histograms are recorded whether the trace is sampled or not; a window without a
+ * sampled trace gets no span at all.
+ *
+ * @example
+ * const stage = new StageTelemetry({ index: 1 });
+ * await stage.window(message.trace, async (window) => {
+ *   const activations = await window.compute(() => forward(message));
+ *   await window.forwardWrite(() => next.write({ activations, trace: window.carrier }));
+ * });
+ */
+export class StageTelemetry {
+  readonly #tracer: Tracer;
+  readonly #histograms: FollowedHistograms<Phase>;
+  readonly #attributes: Attributes;
+  readonly #metricAttributes: Attributes;
+
+  constructor(options: StageTelemetryOptions) {
+    const { id, index, layerEnd, layerStart, meter, tracerProvider } = options;
+    this.#tracer = (tracerProvider ?? trace).getTracer(SCOPE_NAME, SCOPE_VERSION);
+    this.#histograms = new FollowedHistograms(INSTRUMENTS, meter);
+    this.#metricAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
+    this.#attributes = {
+      ...this.#metricAttributes,
+      ...(id !== undefined && { [ATTR_LLAMA_STAGE_STAGE_ID]: id }),
+      ...(layerStart !== undefined && { [ATTR_LLAMA_STAGE_STAGE_LAYER_START]: layerStart }),
+      ...(layerEnd !== undefined && { [ATTR_LLAMA_STAGE_STAGE_LAYER_END]: layerEnd }),
+    };
+  }
+
+  /**
+   * Works on one window.
+   *
+   * @param carrier what the message carried of trace context, as it came off the wire. Missing or
+   * broken, it costs the spans and nothing else.
+   * @returns what `work` returns. What it throws, or rejects with, is passed on and marks the span
+   * as failed.
+   */
+  window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
+    const parent = extractTraceContext(carrier);
+    const isSampled = trace.getSpanContext(parent) !== undefined;
+    const span = isSampled
+      ? this.#tracer.startSpan(
+          SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
+          { kind: SpanKind.SERVER, attributes: this.#attributes },
+          parent,
+        )
+      : undefined;
+    const spanContext = span?.isRecording() ? trace.setSpan(parent, span) : undefined;
+    const window = new StageWindow(carrier, (phase, act) => this.#phase(phase, spanContext, act));
+    const run = () => work(window);
+    return settle(
+      span,
+      spanContext === undefined ? run : () => context.with(spanContext, run),
+      () => {},
+    );
+  }
+
+  #phase<Result>(phase: Phase, parent: Context | undefined, act: () => Result): Result {
+    const span = parent && this.#tracer.startSpan(SPANS[phase], {}, parent);
+    const startedAt = performance.now();
+    return settle(span, act, () => {
+      const seconds = (performance.now() - startedAt) / 1000;
+      this.#histograms.get(phase).record(seconds, this.#metricAttributes);
+    });
+  }
+}
+
+/** One window on its way through a stage. Each phase takes the code that it is. */
+export class StageWindow {
+  /** What the next stage's message has to carry: the spans of all stages have the same parent. */
+  readonly carrier: TraceCarrier;
+  readonly #phase: <Result>(phase: Phase, act: () => Result) => Result;
+
+  /** Use {@link StageTelemetry.window}. */
+  constructor(carrier: unknown, phase: <Result>(phase: Phase, act: () => Result) => Result) {
+    this.carrier = typeof carrier === 'object' && carrier !== null ? (carrier as TraceCarrier) : {};
+    this.#phase = phase;
+  }
+
+  /** The stage computes its layers. */
+  compute<Result>(act: () => Result): Result {
+    return this.#phase('compute', act);
+  }
+
+  /** The stage writes the window to the next one. */
+  forwardWrite<Result>(act: () => Result): Result {
+    return this.#phase('forwardWrite', act);
+  }
+
+  /** The stage waits for the ones after it. */
+  downstreamWait<Result>(act: () => Result): Result {
+    return this.#phase('downstreamWait', act);
+  }
+}
+
+/** Runs `act`, and ends the span and calls `done` when it has returned, thrown or settled. */
+function settle<Result>(span: Span | undefined, act: () => Result, done: () => void): Result {
+  const finish = (failure?: { readonly error: unknown }) => {
+    done();
+    if (failure !== undefined && span !== undefined) markFailed(span, failure.error);
+    span?.end();
+  };
+  let result: Result;
+  try {
+    result = act();
+  } catch (error) {
+    finish({ error });
+    throw error;
+  }
+  if (!isPromise(result)) {
+    finish();
+    return result;
+  }
+  return result.then(
+    (value) => {
+      finish();
+      return value;
+    },
+    (error: unknown) => {
+      finish({ error });
+      throw error;
+    },
+  ) as Result;
+}
+
+function isPromise(value: unknown): value is Promise<unknown> {
+  return value instanceof Promise;
+}

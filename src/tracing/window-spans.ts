@@ -1,0 +1,153 @@
+import {
+  type Context,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import {
+  ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DECODE_STEP,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
+  ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER,
+  LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
+} from '../../semconv/attributes.js';
+import {
+  EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH,
+  SPAN_LLAMA_STAGE_VERIFY_WINDOW,
+} from '../../semconv/spans.js';
+import type { VerifyWindowErrorCode } from '../scheduler/error.js';
+import type { VerifyWindowObserver } from '../scheduler/observer.js';
+import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
+import type {
+  DropReason,
+  VerifyWindow,
+  WindowOutcome,
+  WindowVerdict,
+} from '../scheduler/verify-window.js';
+import { stampGenerationSpan } from './stamp-generation-span.js';
+import { setWindowContext } from './window-context.js';
+
+/** Called with each window span before it ends; what it throws is reported and goes no further. */
+export type WindowSpanHook = (span: Span, window: VerifyWindow) => void;
+
+export interface WindowSpansOptions {
+  readonly tracer: Tracer;
+  /** The context whose span is the parent of all windows. */
+  readonly parent: Context;
+  readonly hook: WindowSpanHook | undefined;
+  report(error: unknown): void;
+}
+
+/** The spans of one scheduler's windows in flight. It does not know the scheduler. */
+export class WindowSpans implements VerifyWindowObserver {
+  readonly #tracer: Tracer;
+  readonly #parent: Context;
+  readonly #generation: Span | undefined;
+  readonly #hook: WindowSpanHook | undefined;
+  readonly #report: (error: unknown) => void;
+  /** In the order of the windows: they leave in the order in which they came. */
+  readonly #open = new Map<VerifyWindow, Span>();
+
+  constructor({ tracer, parent, hook, report }: WindowSpansOptions) {
+    this.#tracer = tracer;
+    this.#parent = parent;
+    this.#generation = trace.getSpan(parent);
+    this.#hook = hook;
+    this.#report = report;
+  }
+
+  opened({ inFlight }: VerifyWindowScheduler, window: VerifyWindow): void {
+    const attributes = {
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID]: window.id,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION]: window.basePosition,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_DECODE_STEP]: window.decodeStep,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT]: inFlight,
+    };
+    const span = this.#tracer.startSpan(
+      SPAN_LLAMA_STAGE_VERIFY_WINDOW,
+      { kind: SpanKind.CLIENT, attributes },
+      this.#parent,
+    );
+    this.#open.set(window, span);
+    setWindowContext(window, trace.setSpan(this.#parent, span));
+  }
+
+  completed(
+    { inFlight }: VerifyWindowScheduler,
+    window: VerifyWindow,
+    verdict: WindowVerdict,
+    _durationMs: number,
+    outcome: WindowOutcome | undefined,
+  ): void {
+    const span = this.#open.get(window);
+    if (span === undefined) return;
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);
+    if (outcome !== undefined && !outcome.stale) {
+      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, outcome.proposedTokens);
+      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, outcome.acceptedTokens);
+    }
+    this.#end(window, span);
+  }
+
+  dropped({ inFlight }: VerifyWindowScheduler, window: VerifyWindow, reason: DropReason): void {
+    const span = this.#open.get(window);
+    if (span === undefined) return;
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
+    this.#end(window, span);
+  }
+
+  recoveryEpoch(_scheduler: VerifyWindowScheduler, markedStale: number): void {
+    this.#generation?.addEvent(EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH, {
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED]: markedStale,
+    });
+  }
+
+  /** A reply that is not the oldest window's is that window's fault to show: it waits in vain. */
+  refused(_scheduler: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
+    if (code !== ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER) return;
+    const [oldest] = this.#open.values();
+    oldest?.setAttribute(ATTR_ERROR_TYPE, code);
+    oldest?.setStatus({ code: SpanStatusCode.ERROR });
+  }
+
+  closed(scheduler: VerifyWindowScheduler): void {
+    if (this.#generation !== undefined) stampGenerationSpan(this.#generation, scheduler.stats());
+  }
+
+  failed(error: unknown): void {
+    this.#report(error);
+  }
+
+  /** Ends what is left of a scheduler that was forgotten. */
+  abandon(): void {
+    for (const [window, span] of this.#open) {
+      span.setAttribute(
+        ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
+        LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
+      );
+      this.#end(window, span);
+    }
+  }
+
+  #end(window: VerifyWindow, span: Span): void {
+    this.#open.delete(window);
+    try {
+      this.#hook?.(span, window);
+    } catch (error) {
+      this.#report(error);
+    }
+    span.end();
+  }
+}

@@ -74,7 +74,7 @@ export class Telemetry {
     } catch (error) {
       console.error(`metrics were not all exported: ${(error as Error).message}`);
     }
-    this.metrics.shutdown();
+    this.metrics.disable();
   }
 }
 

@@ -1,14 +1,31 @@
 import type { Attributes, AttributeValue } from '@opentelemetry/api';
 import { ATTR_OTEL_METRIC_OVERFLOW } from '../../semconv/attributes.js';
+import { describe } from '../scheduler/describe.js';
+import { VerifyWindowError } from '../scheduler/error.js';
 import { AttributeSet } from './attribute-set.js';
+
+/** At depth 8 this stays below the 2,000 series for each metric at which the SDK cuts off. */
+export const DEFAULT_MAX_ATTRIBUTE_SETS = 100;
 
 /** The attribute sets of a bridge: at most `limit`, and one more for whatever comes after. */
 export class AttributeSets implements Iterable<AttributeSet> {
-  readonly #limit: number;
+  #limit = DEFAULT_MAX_ATTRIBUTE_SETS;
   readonly #sets = new Map<string, AttributeSet>();
   #overflow: AttributeSet | undefined;
 
-  constructor(limit: number) {
+  /** @throws {VerifyWindowError} `invalid_argument` for a limit that is no integer of at least 1. */
+  constructor(limit?: number) {
+    if (limit !== undefined) this.setLimit(limit);
+  }
+
+  /** Sets that there are already stay. */
+  setLimit(limit: number): void {
+    if (!Number.isSafeInteger(limit) || limit < 1) {
+      throw new VerifyWindowError(
+        'invalid_argument',
+        `maxAttributeSets must be an integer of at least 1, got ${describe(limit)}`,
+      );
+    }
     this.#limit = limit;
   }
 

@@ -8,6 +8,7 @@ import type { WindowHistograms } from './window-histograms.js';
 
 /** What the observer needs of its bridge. */
 export interface Bridge {
+  readonly isEnabled: boolean;
   /** Whether there is no provider yet, so that one may come at any time. */
   readonly isWaiting: boolean;
   followProvider(): void;
@@ -34,6 +35,7 @@ export class SetObserver implements VerifyWindowObserver {
 
   opened(scheduler: VerifyWindowScheduler): void {
     if (this.#bridge.isWaiting) this.#bridge.followProvider();
+    if (!this.#bridge.isEnabled) return;
     this.histograms.occupancy.record(scheduler.tally.inFlight);
   }
 
@@ -44,6 +46,7 @@ export class SetObserver implements VerifyWindowObserver {
     durationMs: number,
     outcome: WindowOutcome | undefined,
   ): void {
+    if (!this.#bridge.isEnabled) return;
     this.histograms.duration.record(durationMs / 1000);
     if (outcome !== undefined && !outcome.stale && verdict !== 'unverified') {
       this.histograms.acceptedLength.record(outcome.acceptedTokens);

@@ -1,10 +1,9 @@
-import {
-  type Attributes,
-  type BatchObservableResult,
-  createNoopMeter,
-  type Meter,
-  type MeterProvider,
-  type Observable,
+import type {
+  Attributes,
+  BatchObservableResult,
+  Meter,
+  MeterProvider,
+  Observable,
 } from '@opentelemetry/api';
 import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
@@ -13,7 +12,6 @@ import {
   type Instrument,
 } from '../../semconv/instruments.js';
 import { reportOnce } from '../diag.js';
-import { VerifyWindowError } from '../scheduler/error.js';
 import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
@@ -97,6 +95,7 @@ export class VerifyWindowMetrics {
   readonly #observe = (result: BatchObservableResult) => this.#observeAll(result);
   /** What the observers of the schedulers see of this bridge. */
   readonly #bridge = {
+    isEnabled: true,
     isWaiting: false,
     followProvider: () => this.#followProvider(),
     foldClosed: (observer: SetObserver, tally: Tally) => this.#foldClosed(observer, tally),
@@ -106,17 +105,10 @@ export class VerifyWindowMetrics {
 
   #meter: Meter | undefined;
   #observables = new Map<Instrument, Observable>();
-  #isShutDown = false;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
   constructor(options: VerifyWindowMetricsOptions = {}) {
-    const { meter, maxAttributeSets = 100, histograms = new MeterHistograms() } = options;
-    if (!Number.isSafeInteger(maxAttributeSets) || maxAttributeSets < 1) {
-      throw new VerifyWindowError(
-        'invalid_argument',
-        `maxAttributeSets must be an integer of at least 1, got ${maxAttributeSets}`,
-      );
-    }
+    const { meter, maxAttributeSets, histograms = new MeterHistograms() } = options;
     this.#source = new MeterSource(meter);
     this.#sets = new AttributeSets(maxAttributeSets);
     this.#histograms = histograms;
@@ -131,7 +123,7 @@ export class VerifyWindowMetrics {
    */
   observe(scheduler: VerifyWindowScheduler, attributes: Attributes = {}): void {
     const { tally } = scheduler;
-    if (this.#isShutDown || this.#observed.has(tally)) return;
+    if (this.#observed.has(tally)) return;
     this.#observed.add(tally);
     this.#followProvider();
     const observer = this.#observerOf(attributes);
@@ -154,11 +146,10 @@ export class VerifyWindowMetrics {
    */
   recordGeneration(stats: VerifyWindowStats, attributes: Attributes = {}): void {
     const checked = parseResponseTimings(responseTimings(stats));
-    if (this.#isShutDown) return;
     this.#followProvider();
     const { set, histograms } = this.#observerOf(attributes);
     set.addGeneration(checked);
-    recordGeneration(histograms, checked);
+    if (this.#bridge.isEnabled) recordGeneration(histograms, checked);
   }
 
   /**
@@ -171,14 +162,32 @@ export class VerifyWindowMetrics {
   }
 
   /**
-   * Takes the callback off the meter, and records nothing from now on. Collect, or shut the
-   * provider down, before: what was not collected by then is not exported.
+   * Changes how many attribute sets are kept apart. Those that there are stay.
+   *
+   * @throws {VerifyWindowError} `invalid_argument` for what is no integer of at least 1.
    */
-  shutdown(): void {
-    this.#isShutDown = true;
-    this.#leaveMeter();
-    this.#bridge.isWaiting = false;
-    this.#histograms.useMeter(createNoopMeter());
+  setMaxAttributeSets(limit: number): void {
+    this.#sets.setLimit(limit);
+  }
+
+  /**
+   * Gives and records nothing from now on, until {@link VerifyWindowMetrics.enable}. Counting goes
+   * on, so no counter falls when it is enabled again; what the histograms would have recorded in
+   * the meantime is lost. Before the end of a process collect first, or shut the provider down:
+   * what was not collected by then is not exported.
+   */
+  disable(): void {
+    if (!this.#bridge.isEnabled) return;
+    this.#bridge.isEnabled = false;
+    this.#removeCallback();
+  }
+
+  /** Gives and records again after {@link VerifyWindowMetrics.disable}. */
+  enable(): void {
+    if (this.#bridge.isEnabled) return;
+    this.#bridge.isEnabled = true;
+    this.#addCallback();
+    this.#followProvider();
   }
 
   /** The one observer that all schedulers with these attributes share. */
@@ -196,7 +205,7 @@ export class VerifyWindowMetrics {
     forgotten.unregister(tally);
     this.#followProvider();
     set.fold(tally);
-    if (!this.#isShutDown) recordGeneration(histograms, snapshot(tally));
+    if (this.#bridge.isEnabled) recordGeneration(histograms, snapshot(tally));
   }
 
   /** When a forgotten generation ended is not known, so it has no average over its time. */
@@ -211,16 +220,16 @@ export class VerifyWindowMetrics {
 
   /** Moves to another meter, where the provider has changed. */
   #followProvider(): void {
-    if (this.#isShutDown) return;
     const meter = this.#source.takeChange();
     if (meter !== undefined) this.#useMeter(meter);
   }
 
   #useMeter(meter: Meter): void {
-    this.#leaveMeter();
+    this.#removeCallback();
     this.#meter = meter;
     this.#bridge.isWaiting = this.#source.isWaiting;
     this.#histograms.useMeter(meter);
+    this.#observables = new Map();
     for (const instrument of PULLED_COUNTERS) {
       const { name, options } = instrument;
       this.#observables.set(instrument, meter.createObservableCounter(name, options));
@@ -229,13 +238,15 @@ export class VerifyWindowMetrics {
       const { name, options } = instrument;
       this.#observables.set(instrument, meter.createObservableUpDownCounter(name, options));
     }
-    meter.addBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+    if (this.#bridge.isEnabled) this.#addCallback();
   }
 
-  #leaveMeter(): void {
+  #addCallback(): void {
+    this.#meter?.addBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+  }
+
+  #removeCallback(): void {
     this.#meter?.removeBatchObservableCallback(this.#observe, [...this.#observables.values()]);
-    this.#observables = new Map();
-    this.#meter = undefined;
   }
 
   #observeAll(result: BatchObservableResult): void {

@@ -1,5 +1,6 @@
 import { channel } from 'node:diagnostics_channel';
 import type { VerifyWindowScheduler } from './scheduler.js';
+import { addUnannounced } from './unannounced.js';
 
 /**
  * Name of the `node:diagnostics_channel` on which each new scheduler is announced, from inside
@@ -14,6 +15,11 @@ export interface SchedulerCreated {
 
 const created = channel(SCHEDULER_CHANNEL);
 
-export function announce(scheduler: VerifyWindowScheduler): void {
-  if (created.hasSubscribers) created.publish({ scheduler } satisfies SchedulerCreated);
+/** Announces a scheduler. @returns its entry among the unannounced ones, where nobody listens. */
+export function announce(
+  scheduler: VerifyWindowScheduler,
+): WeakRef<VerifyWindowScheduler> | undefined {
+  if (!created.hasSubscribers) return addUnannounced(scheduler);
+  created.publish({ scheduler } satisfies SchedulerCreated);
+  return undefined;
 }

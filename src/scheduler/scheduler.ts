@@ -6,6 +6,7 @@ import type { VerifyWindowObserver } from './observer.js';
 import { addCount, addMs, isCount } from './quantities.js';
 import { snapshot, type VerifyWindowStats } from './stats.js';
 import { Tally } from './tally.js';
+import { removeUnannounced } from './unannounced.js';
 import {
   type DropReason,
   type VerifyWindow,
@@ -71,6 +72,7 @@ export class VerifyWindowScheduler {
   #head = 0;
   #nextId: number;
   #observer: VerifyWindowObserver | undefined;
+  readonly #unannounced: WeakRef<VerifyWindowScheduler> | undefined;
 
   /**
    * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is no integer
@@ -101,7 +103,7 @@ export class VerifyWindowScheduler {
     this.#windows = new Array(slots).fill(undefined);
     this.#openedAtMs = new Array(slots).fill(0);
     this.#nextId = firstWindowId;
-    announce(this);
+    this.#unannounced = announce(this);
   }
 
   /** The most windows that may be in flight. */
@@ -357,6 +359,7 @@ export class VerifyWindowScheduler {
     if (this.tally.isClosed) return;
     const windows = this.#takeAll();
     this.tally.end();
+    if (this.#unannounced !== undefined) removeUnannounced(this.#unannounced);
     this.#notifyDropped(windows, 'closed');
     this.#notify((observer) => observer.closed?.(this));
   }

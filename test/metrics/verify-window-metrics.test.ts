@@ -423,13 +423,13 @@ describe('providers and readers', () => {
     expect(recent.sum(OCCUPANCY_TIME)).toBeCloseTo(0.02);
   });
 
-  test('after a shutdown nothing is recorded, and nothing throws', async () => {
+  test('while it is disabled nothing is given or recorded, and nothing throws', async () => {
     const { reader, bridge, newScheduler } = setUp();
     const scheduler = newScheduler(2);
     bridge.observe(scheduler);
     scheduler.open(0, 0);
-    bridge.shutdown();
-    bridge.shutdown();
+    bridge.disable();
+    bridge.disable();
     scheduler.open(1, 1);
     scheduler.close();
     bridge.observe(newScheduler(1));
@@ -437,6 +437,43 @@ describe('providers and readers', () => {
     const collected = await reader.read();
     expect(collected.points(OPENED)).toEqual([]);
     expect(collected.count(OCCUPANCY)).toBe(1);
+  });
+
+  test('once it is enabled again, no counter has fallen and nothing is counted twice', async () => {
+    const { reader, bridge, newScheduler } = setUp();
+    const scheduler = newScheduler(4);
+    bridge.observe(scheduler);
+    scheduler.open(0, 0);
+    expect((await reader.read()).sum(OPENED)).toBe(1);
+    bridge.disable();
+    scheduler.open(1, 1);
+    const another = newScheduler(4);
+    bridge.observe(another);
+    another.open(0, 0);
+    another.close();
+    bridge.enable();
+    bridge.enable();
+    scheduler.open(2, 2);
+    const collected = await reader.read();
+    expect(collected.sum(OPENED)).toBe(4);
+    expect(collected.count(OCCUPANCY)).toBe(2);
+  });
+
+  test('while it is disabled it follows to another provider', async () => {
+    const [reader, other] = [new ManualReader(), new ManualReader()];
+    metricsApi.setGlobalMeterProvider(providerWith(reader));
+    const bridge = new VerifyWindowMetrics();
+    const scheduler = new VerifyWindowScheduler({ depth: 4 });
+    bridge.observe(scheduler);
+    bridge.disable();
+    bridge.setMeterProvider(providerWith(other));
+    scheduler.open(0, 0);
+    expect((await other.read()).points(OPENED)).toEqual([]);
+    bridge.enable();
+    scheduler.open(1, 1);
+    expect((await other.read()).sum(OPENED)).toBe(2);
+    expect((await other.read()).count(OCCUPANCY)).toBe(1);
+    expect((await reader.read()).points(OPENED)).toEqual([]);
   });
 
   test('an instrument that throws is reported once, and never reaches the host', () => {

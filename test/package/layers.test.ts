@@ -40,9 +40,9 @@ describe('the conventions', () => {
   });
 });
 
-describe('the main entry', () => {
+describe.each(['index', 'instrumentation', 'register'])('the entry %s', (entry) => {
   it('needs nothing but the API', () => {
-    const modules = [...reachableFrom(join(ROOT, 'src/index.ts'))];
+    const modules = [...reachableFrom(join(ROOT, `src/${entry}.ts`))];
     const packages = modules.filter((module) => !/^(node:|src\/|semconv\/)/.test(module));
     expect(packages).toEqual(['@opentelemetry/api']);
   });

@@ -7,6 +7,7 @@ import { formatMessage } from 'publint/utils';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import * as conventions from '../../semconv/index.js';
 import * as library from '../../src/index.js';
+import * as instrumentation from '../../src/instrumentation.js';
 import { importsOf, manifestIn, type Packed, pack, ROOT } from './packed.js';
 
 let packed: Packed;
@@ -102,7 +103,7 @@ describe('the manifest', () => {
     // Exits with 1, and throws here, where there is a problem that the profile does not ignore.
     const { problems, analysis } = JSON.parse(node([bin, packed.tarball, ...options], ROOT));
     expect(Object.keys(analysis.entrypoints)).toEqual(
-      expect.arrayContaining(['.', './producer', './semconv']),
+      expect.arrayContaining(['.', './instrumentation', './producer', './register', './semconv']),
     );
     // What ESM-only means: CommonJS without require(esm), and what came before exports, get none.
     const kinds = Object.keys(problems ?? {});
@@ -116,16 +117,16 @@ describe.each([
   ['from inside the repository', () => ROOT],
   ['from a project that installed it', () => packed.project],
 ])('the package, imported %s', (_, project) => {
-  it.each(['llama-stage-otel', 'llama-stage-otel/semconv'])(
-    'is %s, without an SDK',
-    (specifier) => {
-      const print =
-        'console.log(JSON.stringify(Object.keys(await import(process.argv[1])).sort()))';
-      const names = JSON.parse(node(['--input-type=module', '-e', print, specifier], project()));
-      const expected = specifier.endsWith('semconv') ? conventions : library;
-      expect(names).toEqual(Object.keys(expected).sort());
-    },
-  );
+  it.each([
+    ['llama-stage-otel', library],
+    ['llama-stage-otel/instrumentation', instrumentation],
+    ['llama-stage-otel/register', {}],
+    ['llama-stage-otel/semconv', conventions],
+  ])('is %s, without an SDK', (specifier, expected) => {
+    const print = 'console.log(JSON.stringify(Object.keys(await import(process.argv[1])).sort()))';
+    const names = JSON.parse(node(['--input-type=module', '-e', print, specifier], project()));
+    expect(names).toEqual(Object.keys(expected).sort());
+  });
 
   it.skipIf(!process.features.require_module)('can be required', () => {
     const program = `

@@ -14,6 +14,7 @@ import { directSdk, promClient } from './peers.js';
 import { drawCollectionTimes } from './picture.js';
 import { quantile } from './quantile.js';
 import { type Row, renderTable } from './table.js';
+import * as tracing from './tracing-subjects.js';
 
 const ROUNDS = 60;
 const LABELS = { model: 'llama-3.1-70b', stage: '0', verdict: 'partial_accept' };
@@ -30,7 +31,11 @@ const sdk = directSdk(LABELS);
 const sdkBare = directSdk({});
 const promLabels = promClient(LABELS, false);
 const promBound = promClient(LABELS, true);
-const subjects = [clocks, bare, producer, meter, sdk, sdkBare, promLabels, promBound];
+const unsampled = tracing.unsampled();
+const sampled = tracing.sampled();
+const directSpans = tracing.directSpans();
+const metricSubjects = [producer, meter, sdk, sdkBare, promLabels, promBound];
+const subjects = [clocks, bare, ...metricSubjects, unsampled, sampled, directSpans];
 
 const timings = await alternate(subjects, ROUNDS, (round) => say(`round ${round} of ${ROUNDS}`));
 // Afterwards, as it would leave its traces in the engine's picture of what an observer is.
@@ -69,6 +74,16 @@ const rows: Row[] = [
     what: 'SDK calls, three attributes / producer',
     ...atLeast(15),
     ratio: ratio(timings, sdk, producer),
+  },
+  {
+    what: 'an unsampled window, tracing on / bare',
+    ...atMost(1.2),
+    ratio: ratio(timings, unsampled, bare),
+  },
+  {
+    what: 'a sampled window / the SDK calls for its span',
+    ...atMost(1.2),
+    ratio: ratio(timings, sampled, directSpans),
   },
   {
     what: 'one collection, 10,000 live, in ms',

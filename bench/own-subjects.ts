@@ -64,7 +64,7 @@ function observed(name: string, metrics: VerifyWindowMetrics, reader: BenchReade
   return { ...scheduling(name, scheduler), exported: () => reader.totals(NAMES) };
 }
 
-function scheduling(name: string, scheduler: VerifyWindowScheduler): Subject {
+export function scheduling(name: string, scheduler: VerifyWindowScheduler): Subject {
   let id = 0;
   return {
     name,

@@ -4,7 +4,7 @@ export interface Subject {
   /** Opens and completes this many windows, one after the other. */
   run(windows: number): void;
   /** How many of each signal were exported; absent where nothing is. */
-  exported?(): Promise<Record<SignalName, number>>;
+  exported?(): Promise<Record<SignalName, number> | { readonly spans: number }>;
 }
 
 /** The signals that one window of the workload makes, and that every peer has to make too. */

@@ -6,7 +6,6 @@ import {
   type MeterProvider,
   ROOT_CONTEXT,
   type TracerProvider,
-  trace,
 } from '@opentelemetry/api';
 import { reportOnce } from './diag.js';
 import { DEFAULT_MAX_ATTRIBUTE_SETS } from './metrics/attribute-sets.js';
@@ -76,7 +75,7 @@ export class VerifyWindowInstrumentation {
   readonly #metrics: VerifyWindowMetrics;
   readonly #report = reportOnce('instrumenting a verify-window scheduler failed');
   #config: Config;
-  #tracerProvider: TracerProvider = trace;
+  #tracerProvider: TracerProvider | undefined;
   #tracer = new VerifyWindowTracer();
   #isEnabled = false;
 
@@ -162,7 +161,8 @@ export class VerifyWindowInstrumentation {
   #apply(config: VerifyWindowInstrumentationConfig): Config {
     const { enabled = true, metrics = true, spans = true } = config;
     this.#metrics.setMaxAttributeSets(config.maxAttributeSets ?? DEFAULT_MAX_ATTRIBUTE_SETS);
-    this.#tracer = new VerifyWindowTracer({ ...config, tracerProvider: this.#tracerProvider });
+    this.#tracer = new VerifyWindowTracer(config);
+    if (this.#tracerProvider !== undefined) this.#tracer.setTracerProvider(this.#tracerProvider);
     return { ...config, enabled, metrics, spans };
   }
 

@@ -2,7 +2,6 @@ import {
   type Attributes,
   context,
   type Meter,
-  type Tracer,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
@@ -26,8 +25,8 @@ import {
   VerifyWindowScheduler,
   type VerifyWindowSchedulerOptions,
 } from '../scheduler/scheduler.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
 import { errorTypeOf, markFailed } from './failure.js';
+import { TracerSource } from './tracer-source.js';
 import { VerifyWindowTracer } from './verify-window-tracer.js';
 import type { WindowSpanHook } from './window-spans.js';
 
@@ -69,7 +68,7 @@ export interface GenerationInProgress {
 export class GenerationTelemetry {
   readonly #providerName: string;
   readonly #metrics: VerifyWindowMetrics | undefined;
-  readonly #tracer: Tracer;
+  readonly #source: TracerSource;
   readonly #windows: VerifyWindowTracer;
   readonly #histograms: FollowedHistograms<keyof typeof INSTRUMENTS>;
 
@@ -77,7 +76,7 @@ export class GenerationTelemetry {
     const { meter, metrics, onWindowSpan, providerName = 'llama_stage', tracerProvider } = options;
     this.#providerName = providerName;
     this.#metrics = metrics;
-    this.#tracer = (tracerProvider ?? trace).getTracer(SCOPE_NAME, SCOPE_VERSION);
+    this.#source = new TracerSource(tracerProvider);
     this.#windows = new VerifyWindowTracer({
       ...(tracerProvider !== undefined && { tracerProvider }),
       ...(onWindowSpan !== undefined && { onWindowSpan }),
@@ -97,7 +96,7 @@ export class GenerationTelemetry {
     decode: (generation: GenerationInProgress) => Result | Promise<Result>,
   ): Promise<Result> {
     const attributes = this.#attributesOf(options);
-    const span = this.#tracer.startSpan(SPAN_LLAMA_STAGE_GENERATION, { attributes });
+    const span = this.#source.tracer.startSpan(SPAN_LLAMA_STAGE_GENERATION, { attributes });
     const inSpan = trace.setSpan(context.active(), span);
     const startedAt = performance.now();
     let progress: Progress | undefined;
@@ -170,12 +169,13 @@ class Progress implements GenerationInProgress {
     this.#startedAt = startedAt;
   }
 
-  tokensCommitted(count: number): void {
+  // A property, so that it may be taken out of the object.
+  readonly tokensCommitted = (count: number): void => {
     if (!isCount(count) || count === 0) return;
     this.#lastAt = performance.now();
     if (this.#tokens === 0) this.#firstAt = this.#lastAt;
     this.#tokens = addCount(this.#tokens, count);
-  }
+  };
 
   /** Seconds. */
   get timeToFirstToken(): number | undefined {

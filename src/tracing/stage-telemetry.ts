@@ -5,7 +5,6 @@ import {
   type Meter,
   type Span,
   SpanKind,
-  type Tracer,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
@@ -27,9 +26,9 @@ import {
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
 import { FollowedHistograms } from '../metrics/followed-histograms.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
 import { markFailed } from './failure.js';
 import { extractTraceContext, type TraceCarrier } from './trace-carrier.js';
+import { TracerSource } from './tracer-source.js';
 
 export interface StageTelemetryOptions {
   /** `llama_stage.stage.index`: the place of the stage in the chain, from 0. */
@@ -74,14 +73,14 @@ const SPANS: Readonly<Record<Phase, string>> = {
  * });
  */
 export class StageTelemetry {
-  readonly #tracer: Tracer;
+  readonly #source: TracerSource;
   readonly #histograms: FollowedHistograms<Phase>;
   readonly #attributes: Attributes;
   readonly #metricAttributes: Attributes;
 
   constructor(options: StageTelemetryOptions) {
     const { id, index, layerEnd, layerStart, meter, tracerProvider } = options;
-    this.#tracer = (tracerProvider ?? trace).getTracer(SCOPE_NAME, SCOPE_VERSION);
+    this.#source = new TracerSource(tracerProvider);
     this.#histograms = new FollowedHistograms(INSTRUMENTS, meter);
     this.#metricAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
     this.#attributes = {
@@ -104,7 +103,7 @@ export class StageTelemetry {
     const parent = extractTraceContext(carrier);
     const isSampled = trace.getSpanContext(parent) !== undefined;
     const span = isSampled
-      ? this.#tracer.startSpan(
+      ? this.#source.tracer.startSpan(
           SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
           { kind: SpanKind.SERVER, attributes: this.#attributes },
           parent,
@@ -121,7 +120,7 @@ export class StageTelemetry {
   }
 
   #phase<Result>(phase: Phase, parent: Context | undefined, act: () => Result): Result {
-    const span = parent && this.#tracer.startSpan(SPANS[phase], {}, parent);
+    const span = parent && this.#source.tracer.startSpan(SPANS[phase], {}, parent);
     const startedAt = performance.now();
     return settle(span, act, () => {
       const seconds = (performance.now() - startedAt) / 1000;

@@ -1,7 +1,8 @@
-import { type Context, context, type Tracer, type TracerProvider, trace } from '@opentelemetry/api';
+import { type Context, context, type TracerProvider, trace } from '@opentelemetry/api';
 import { reportOnce } from '../diag.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
+import { TracerSource } from './tracer-source.js';
+import { isTraced, setWindowSpans } from './window-context.js';
 import { type WindowSpanHook, WindowSpans } from './window-spans.js';
 
 export interface VerifyWindowTracerOptions {
@@ -16,9 +17,6 @@ export interface VerifyWindowTracerOptions {
   readonly onWindowSpan?: WindowSpanHook;
 }
 
-/** The schedulers that have window spans, whoever makes them: no window has two. */
-const traced = new WeakSet<VerifyWindowScheduler>();
-
 /**
  * Makes a `llama_stage.verify_window` span of each window of the schedulers that it observes.
  *
@@ -28,40 +26,36 @@ const traced = new WeakSet<VerifyWindowScheduler>();
  * not even watched.
  */
 export class VerifyWindowTracer {
+  readonly #source: TracerSource;
   readonly #requireParentSpan: boolean;
   readonly #hook: WindowSpanHook | undefined;
   readonly #report = reportOnce('tracing verify windows failed');
   readonly #forgotten = new FinalizationRegistry<WindowSpans>((spans) => spans.abandon());
-  #tracer: Tracer;
 
   constructor(options: VerifyWindowTracerOptions = {}) {
     this.#requireParentSpan = options.requireParentSpan ?? true;
     this.#hook = options.onWindowSpan;
-    this.#tracer = tracerOf(options.tracerProvider ?? trace);
+    this.#source = new TracerSource(options.tracerProvider);
   }
 
   /** Takes spans from this provider from now on; windows in flight keep theirs. */
   setTracerProvider(provider: TracerProvider): void {
-    this.#tracer = tracerOf(provider);
+    this.#source.setProvider(provider);
   }
 
   /** Traces the windows that this scheduler opens from now on, unless they are traced already. */
   observe(scheduler: VerifyWindowScheduler, parent: Context = context.active()): void {
-    if (traced.has(scheduler)) return;
+    if (isTraced(scheduler)) return;
     const parentSpan = trace.getSpan(parent);
     if (parentSpan === undefined ? this.#requireParentSpan : !parentSpan.isRecording()) return;
-    traced.add(scheduler);
     const spans = new WindowSpans({
-      tracer: this.#tracer,
+      tracer: this.#source.tracer,
       parent,
       hook: this.#hook,
       report: this.#report,
     });
+    setWindowSpans(scheduler, spans);
     scheduler.subscribe(spans);
     this.#forgotten.register(scheduler, spans);
   }
-}
-
-function tracerOf(source: Pick<TracerProvider, 'getTracer'>): Tracer {
-  return source.getTracer(SCOPE_NAME, SCOPE_VERSION);
 }

@@ -35,7 +35,6 @@ import type {
   WindowVerdict,
 } from '../scheduler/verify-window.js';
 import { stampGenerationSpan } from './stamp-generation-span.js';
-import { setWindowContext } from './window-context.js';
 
 /** Called with each window span before it ends; what it throws is reported and goes no further. */
 export type WindowSpanHook = (span: Span, window: VerifyWindow) => void;
@@ -55,8 +54,8 @@ export class WindowSpans implements VerifyWindowObserver {
   readonly #generation: Span | undefined;
   readonly #hook: WindowSpanHook | undefined;
   readonly #report: (error: unknown) => void;
-  /** In the order of the windows: they leave in the order in which they came. */
-  readonly #open = new Map<VerifyWindow, Span>();
+  /** Oldest first: windows leave in the order in which they came. */
+  readonly #inFlight: { readonly window: VerifyWindow; readonly span: Span }[] = [];
 
   constructor({ tracer, parent, hook, report }: WindowSpansOptions) {
     this.#tracer = tracer;
@@ -64,6 +63,12 @@ export class WindowSpans implements VerifyWindowObserver {
     this.#generation = trace.getSpan(parent);
     this.#hook = hook;
     this.#report = report;
+  }
+
+  /** The context of a window in flight. */
+  contextOf(window: VerifyWindow): Context | undefined {
+    const found = this.#inFlight.findLast((entry) => entry.window === window);
+    return found && trace.setSpan(this.#parent, found.span);
   }
 
   opened({ inFlight }: VerifyWindowScheduler, window: VerifyWindow): void {
@@ -78,8 +83,7 @@ export class WindowSpans implements VerifyWindowObserver {
       { kind: SpanKind.CLIENT, attributes },
       this.#parent,
     );
-    this.#open.set(window, span);
-    setWindowContext(window, trace.setSpan(this.#parent, span));
+    this.#inFlight.push({ window, span });
   }
 
   completed(
@@ -89,7 +93,7 @@ export class WindowSpans implements VerifyWindowObserver {
     _durationMs: number,
     outcome: WindowOutcome | undefined,
   ): void {
-    const span = this.#open.get(window);
+    const span = this.#take(window);
     if (span === undefined) return;
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);
@@ -101,7 +105,7 @@ export class WindowSpans implements VerifyWindowObserver {
   }
 
   dropped({ inFlight }: VerifyWindowScheduler, window: VerifyWindow, reason: DropReason): void {
-    const span = this.#open.get(window);
+    const span = this.#take(window);
     if (span === undefined) return;
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
@@ -117,7 +121,7 @@ export class WindowSpans implements VerifyWindowObserver {
   /** A reply that is not the oldest window's is that window's fault to show: it waits in vain. */
   refused(_scheduler: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
     if (code !== ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER) return;
-    const [oldest] = this.#open.values();
+    const oldest = this.#inFlight[0]?.span;
     oldest?.setAttribute(ATTR_ERROR_TYPE, code);
     oldest?.setStatus({ code: SpanStatusCode.ERROR });
   }
@@ -132,7 +136,7 @@ export class WindowSpans implements VerifyWindowObserver {
 
   /** Ends what is left of a scheduler that was forgotten. */
   abandon(): void {
-    for (const [window, span] of this.#open) {
+    for (const { window, span } of this.#inFlight.splice(0)) {
       span.setAttribute(
         ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
         LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
@@ -141,8 +145,13 @@ export class WindowSpans implements VerifyWindowObserver {
     }
   }
 
+  /** The span of the window that left: none for one that was in flight before this watched. */
+  #take(window: VerifyWindow): Span | undefined {
+    if (this.#inFlight[0]?.window !== window) return undefined;
+    return this.#inFlight.shift()?.span;
+  }
+
   #end(window: VerifyWindow, span: Span): void {
-    this.#open.delete(window);
     try {
       this.#hook?.(span, window);
     } catch (error) {

@@ -26,6 +26,8 @@ interface NumberFlag {
   readonly help: string;
 }
 
+const MAX_PORT = 65535;
+
 const NUMBERS = {
   depth: flag(4, 1, 64, 'verify windows in flight for one generation; the control has 1'),
   stages: flag(
@@ -46,12 +48,17 @@ const NUMBERS = {
     false,
   ),
   'link-ms': flag(6, 0, 1000, 'simulated delay of a link, one way, in milliseconds', false),
-  'prometheus-port': flag(9464, 0, 65535, 'port of the Prometheus endpoint; 0 takes a free one'),
+  'prometheus-port': flag(
+    9464,
+    0,
+    MAX_PORT,
+    "the coordinator's port for Prometheus; the stages take the next ones; 0 takes free ones",
+  ),
 } satisfies Record<string, NumberFlag>;
 
 const SWITCHES = {
   'reverse-return': 'the last stage opens the connection for its predictions',
-  hold: 'keep the Prometheus endpoint up after the run, until interrupted',
+  hold: 'keep all processes and their Prometheus endpoints up after the run, until interrupted',
   json: 'write the table as one JSON object to stdout, and nothing else',
   help: 'show this',
 };
@@ -61,16 +68,21 @@ export function readArguments(argv: readonly string[]): Arguments | undefined {
   const values = parse(argv);
   if (values.help === true) return undefined;
   const number = (name: keyof typeof NUMBERS) => readNumber(name, values[name]);
+  const prometheusPort = number('prometheus-port');
+  const stages = number('stages');
+  if (prometheusPort + stages - 1 > MAX_PORT) {
+    throw new UsageError(`--prometheus-port ${prometheusPort} leaves no port for the last stage`);
+  }
   return {
     depth: number('depth'),
-    stages: number('stages'),
+    stages,
     tokens: number('tokens'),
     generations: number('generations'),
     concurrency: number('concurrency'),
     width: number('width'),
     stageMs: number('stage-ms'),
     linkMs: number('link-ms'),
-    prometheusPort: number('prometheus-port'),
+    prometheusPort,
     reverseReturn: values['reverse-return'] === true,
     hold: values.hold === true,
     json: values.json === true,
@@ -90,7 +102,7 @@ export function helpText(): string {
     '',
     ...lines,
     '',
-    'With OTEL_EXPORTER_OTLP_ENDPOINT set, the metrics are also exported over OTLP.',
+    'With OTEL_EXPORTER_OTLP_ENDPOINT set, every process exports traces and metrics over OTLP.',
   ].join('\n');
 }
 

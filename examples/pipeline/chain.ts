@@ -2,37 +2,36 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import type { Arguments } from './arguments.js';
-import { dial, encodeFrame, readFrames } from './framing.js';
+import { StageTelemetry } from 'llama-stage-otel';
+import { type Arguments, UsageError } from './arguments.js';
+import { now } from './clock.js';
+import { dial, readFrames, writeFrame } from './framing.js';
 import {
   type ForwardMessage,
   type Hello,
   NEIGHBOUR_GONE,
-  type Predictions,
+  type ReturnMessage,
   type StageControl,
-  type StageReady,
-  type WindowMessage,
+  type StageReply,
+  type Window,
 } from './messages.js';
 import { Compute, DelayLine } from './simulated-time.js';
+import { identifyStage } from './stage-identity.js';
+import { SHUTDOWN_MS } from './telemetry.js';
+import { Timeline } from './timeline.js';
 import type { Verification, Verifier } from './verifier.js';
 
 /** How long the stage that really failed may take to be noticed, in milliseconds. */
 const NEIGHBOUR_GRACE_MS = 500;
 
 /** How long a stage may take to end when it is told to, in milliseconds; it is killed after that. */
-const END_GRACE_MS = 1000;
+const END_GRACE_MS = SHUTDOWN_MS + 1000;
 
 /** The run cannot go on, and why. */
 export class ChainFailure extends Error {}
 
-/** A reply, and when it came. */
-interface Reply {
-  readonly message: Predictions;
-  readonly at: number;
-}
-
 interface Pending {
-  resolve(reply: Reply): void;
+  resolve(reply: ReturnMessage): void;
   reject(error: Error): void;
 }
 
@@ -42,28 +41,41 @@ interface Pending {
  */
 export class Chain implements Verifier {
   readonly #args: Arguments;
+  /** Aborted with the reason why the chain came to its end. */
+  readonly #ended = new AbortController();
+  readonly #failure = new Promise<never>((_, reject) => {
+    const { signal } = this.#ended;
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
   readonly #stage0: Compute;
+  readonly #telemetry: StageTelemetry;
+  /** Of stages 1 and up, in this order; they start from the last to the first. */
   readonly #children: ChildProcess[] = [];
+  readonly #metricsUrls: string[] = [];
   readonly #sockets: Socket[] = [];
   /** Windows that await their replies, by generation, the oldest first. */
   readonly #pending = new Map<number, Pending[]>();
-  readonly #returnLink: DelayLine<Predictions>;
+  readonly #returnLink: DelayLine<ReturnMessage>;
   #server: Server | undefined;
   #downstream: Socket | undefined;
-  #lastJob: Promise<void> = Promise.resolve();
-  #failure: ChainFailure | undefined;
-  #isClosing = false;
+  #timeline = new Timeline();
 
   /** Nothing runs before `start`, and `close` is right at any moment, also while it starts. */
   constructor(args: Arguments) {
     this.#args = args;
-    this.#stage0 = new Compute(args.stageMs);
+    this.#failure.catch(() => {});
+    this.#stage0 = new Compute(args.stageMs, this.#ended.signal);
+    this.#telemetry = new StageTelemetry(identifyStage(0, args.stages));
     this.#returnLink = new DelayLine(args.linkMs, (message) => this.#settle(message));
   }
 
-  /** Starts the processes, from the last stage to the first, and connects them. */
+  /**
+   * Starts the processes, from the last stage to the first, and connects them.
+   *
+   * @throws {UsageError} where a stage cannot start as it is told to.
+   */
   async start(): Promise<void> {
-    const { stages, stageMs, linkMs } = this.#args;
+    const { stages, stageMs, linkMs, prometheusPort } = this.#args;
     const reverseReturnPort = this.upstreamOpened ? undefined : await this.#listenForReturn();
     let nextPort: number | undefined;
     let lastPort: number | undefined;
@@ -72,8 +84,10 @@ export class Chain implements Verifier {
       const port = await this.#startStage({
         type: 'start',
         stage,
+        stages,
         stageMs,
         linkMs,
+        prometheusPort,
         ...(nextPort !== undefined && { nextPort }),
         ...(isLast && reverseReturnPort !== undefined && { reverseReturnPort }),
       });
@@ -92,39 +106,59 @@ export class Chain implements Verifier {
     return this.#children.map((child) => child.pid).filter((pid) => pid !== undefined);
   }
 
+  /** Where these processes serve their metrics. */
+  get metricsUrls(): readonly string[] {
+    return this.#metricsUrls;
+  }
+
   begin(generation: number, prompt: readonly number[]): void {
-    this.#enqueue({ type: 'begin', generation, prompt });
+    const message = { type: 'begin', generation, prompt } as const;
+    const sent = this.#stage0.run(now()).then(() => this.#forward(message));
+    // What stops it stops the windows that come after it as well.
+    sent.catch(() => {});
   }
 
   end(generation: number): void {
-    this.#enqueue({ type: 'end', generation });
+    this.#forward({ type: 'end', generation }).catch(() => {});
   }
 
   /** @throws {ChainFailure} once a stage is gone, or sends what nobody asked for. */
-  async verify(window: WindowMessage): Promise<Verification> {
-    if (this.#failure !== undefined) throw this.#failure;
-    const startedAt = performance.now();
-    const reply = new Promise<Reply>((resolve, reject) => {
-      const pending = this.#pending.get(window.generation) ?? [];
-      this.#pending.set(window.generation, pending);
-      pending.push({ resolve, reject });
+  async verify(window: Window): Promise<Verification> {
+    this.#ended.signal.throwIfAborted();
+    const arrivedAt = now();
+    const reply = this.#replyTo(window);
+    return this.#telemetry.window(window.trace, async (observed) => {
+      const compute = await this.#stage0.run(arrivedAt, (act) => observed.compute(act));
+      const sentAt = now();
+      const visits = [{ arrivedAt, compute, sentAt }];
+      await observed.forwardWrite(() =>
+        this.#forward({ ...window, trace: observed.carrier, visits }),
+      );
+      const writtenAt = now();
+      const { windowId, predictions, visits: journey } = await observed.downstreamWait(() => reply);
+      const repliedAt = now();
+      this.#timeline.add(journey, repliedAt);
+      return {
+        windowId,
+        predictions,
+        stage0ComputeMs: compute.to - compute.from,
+        forwardWriteMs: writtenAt - sentAt,
+        downstreamWaitMs: repliedAt - writtenAt,
+        elapsedMs: repliedAt - arrivedAt,
+      };
     });
-    const sent = this.#enqueue(window);
-    const { message, at } = await reply;
-    const { stage0ComputeMs, forwardWriteMs, writtenAt } = await sent;
-    return {
-      windowId: message.windowId,
-      predictions: message.predictions,
-      stage0ComputeMs,
-      forwardWriteMs,
-      downstreamWaitMs: at - writtenAt,
-      elapsedMs: at - startedAt,
-    };
+  }
+
+  /** The journeys of the windows that were answered since the last time. */
+  takeTimeline(): Timeline {
+    const timeline = this.#timeline;
+    this.#timeline = new Timeline();
+    return timeline;
   }
 
   /** Ends every process and connection. */
   close(): void {
-    this.#isClosing = true;
+    this.#end(new ChainFailure('the chain was closed'));
     this.#server?.close();
     for (const socket of this.#sockets) socket.destroy();
     for (const child of this.#children) {
@@ -133,42 +167,52 @@ export class Chain implements Verifier {
     }
   }
 
-  /** Computes stage 0 for a message, in its turn, and writes it to stage 1. */
-  #enqueue(message: ForwardMessage) {
-    const arrivedAt = performance.now();
-    const job = this.#lastJob.then(async () => {
-      const stage0ComputeMs = message.type === 'end' ? 0 : await this.#stage0.run(arrivedAt);
-      const computedAt = performance.now();
-      this.#downstream?.write(encodeFrame(message));
-      const writtenAt = performance.now();
-      return { stage0ComputeMs, forwardWriteMs: writtenAt - computedAt, writtenAt };
+  async #forward(message: ForwardMessage): Promise<void> {
+    await this.#write(this.#downstream as Socket, message);
+  }
+
+  async #write(socket: Socket, message: ForwardMessage | Hello): Promise<void> {
+    try {
+      await writeFrame(socket, message);
+    } catch {
+      // What a broken connection means is told by the stage's end, which names the stage.
+      await this.#failure;
+    }
+  }
+
+  #replyTo({ generation }: Window): Promise<ReturnMessage> {
+    const reply = new Promise<ReturnMessage>((resolve, reject) => {
+      const pending = this.#pending.get(generation) ?? [];
+      this.#pending.set(generation, pending);
+      pending.push({ resolve, reject });
     });
-    this.#lastJob = job.then(() => undefined);
-    return job;
+    // It is awaited once the window is sent; until then a failure is nobody's unhandled rejection.
+    reply.catch(() => {});
+    return reply;
   }
 
   /** A reply goes to the oldest window of its generation; that it names it is checked there. */
-  #settle(message: Predictions): void {
+  #settle(message: ReturnMessage): void {
     const pending = this.#pending.get(message.generation) ?? [];
     const oldest = pending.shift();
     if (pending.length === 0) this.#pending.delete(message.generation);
-    if (oldest !== undefined) oldest.resolve({ message, at: performance.now() });
-    else this.#fail(new ChainFailure('the last stage replied to a window that nobody sent'));
+    if (oldest !== undefined) oldest.resolve(message);
+    else this.#end(new ChainFailure('the last stage replied to a window that nobody sent'));
   }
 
   async #startStage(control: StageControl): Promise<number> {
-    if (this.#isClosing) throw new ChainFailure('the chain was closed while it started');
+    this.#ended.signal.throwIfAborted();
     const program = fileURLToPath(new URL('./stage.js', import.meta.url));
     const child = spawn(process.execPath, [program], {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
-    this.#children.push(child);
+    this.#children.unshift(child);
     const gone = new Promise<never>((_, reject) => {
       const fail = (reason: string) => {
         const failure = new ChainFailure(
           `stage ${control.stage} (process ${child.pid}) ended in the middle of the run: ${reason}`,
         );
-        this.#fail(failure);
+        this.#end(failure);
         reject(failure);
       };
       child.on('error', (error) => fail(error.message));
@@ -181,16 +225,18 @@ export class Chain implements Verifier {
     });
     gone.catch(() => {});
     child.send(control);
-    const [ready] = (await Promise.race([once(child, 'message'), gone])) as [StageReady];
-    return ready.port;
+    const [reply] = (await Promise.race([once(child, 'message'), gone])) as [StageReply];
+    if (reply.type === 'unusable') throw new UsageError(reply.message);
+    this.#metricsUrls.unshift(reply.metricsUrl);
+    return reply.port;
   }
 
   async #connect(firstPort: number, lastPort: number): Promise<void> {
     this.#downstream = this.#use(await dial(firstPort));
-    this.#downstream.write(encodeFrame({ type: 'hello', purpose: 'upstream' } satisfies Hello));
+    await this.#write(this.#downstream, { type: 'hello', purpose: 'upstream' });
     if (!this.upstreamOpened) return;
     const sink = this.#use(await dial(lastPort));
-    sink.write(encodeFrame({ type: 'hello', purpose: 'prediction_sink' } satisfies Hello));
+    await this.#write(sink, { type: 'hello', purpose: 'prediction_sink' });
     this.#receiveFrom(sink);
   }
 
@@ -206,21 +252,22 @@ export class Chain implements Verifier {
   }
 
   #receiveFrom(socket: Socket): void {
-    readFrames(socket, (message) => this.#returnLink.push(message as Predictions));
+    readFrames(socket, (message) => this.#returnLink.push(message as ReturnMessage));
   }
 
   #use(socket: Socket): Socket {
     this.#sockets.push(socket);
-    if (this.#isClosing) socket.destroy();
-    // What a broken connection means is told by the stage's end, which names the stage.
+    if (this.#ended.signal.aborted) socket.destroy();
+    // Told by the stage's end, like a write that fails.
     socket.on('error', () => {});
     return socket;
   }
 
-  #fail(failure: ChainFailure): void {
-    if (this.#isClosing) return;
-    this.#failure ??= failure;
-    for (const { reject } of [...this.#pending.values()].flat()) reject(this.#failure);
+  /** Nothing goes down the chain from now on, and what is on its way is not waited for. */
+  #end(reason: ChainFailure): void {
+    if (this.#ended.signal.aborted) return;
+    for (const { reject } of [...this.#pending.values()].flat()) reject(reason);
     this.#pending.clear();
+    this.#ended.abort(reason);
   }
 }

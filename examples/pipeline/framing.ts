@@ -51,6 +51,13 @@ export function readFrames(socket: Socket, receive: (message: unknown) => void):
   });
 }
 
+/** Writes a message; done once the connection has taken all of it. */
+export function writeFrame(socket: Socket, message: unknown): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.write(encodeFrame(message), (error) => (error ? reject(error) : resolve()));
+  });
+}
+
 /** Opens a connection on this machine. */
 export async function dial(port: number): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true });

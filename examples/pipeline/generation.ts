@@ -1,4 +1,10 @@
-import type { VerifyWindow, VerifyWindowScheduler } from 'llama-stage-otel';
+import {
+  type GenerationInProgress,
+  injectTraceContext,
+  type VerifyWindow,
+  type VerifyWindowScheduler,
+  windowContext,
+} from 'llama-stage-otel';
 import { propose } from './proposer.js';
 import type { Verification, Verifier } from './verifier.js';
 
@@ -36,6 +42,7 @@ interface InFlight {
 export class Generation {
   readonly #chain: Verifier;
   readonly #scheduler: VerifyWindowScheduler;
+  readonly #observed: GenerationInProgress;
   readonly #options: GenerationOptions;
   /** The prompt, the committed tokens, and the guess. */
   readonly #sequence: number[];
@@ -49,9 +56,10 @@ export class Generation {
   readonly #inFlight: InFlight[] = [];
   readonly #committedAtMs: number[] = [];
 
-  constructor(chain: Verifier, scheduler: VerifyWindowScheduler, options: GenerationOptions) {
+  constructor(chain: Verifier, observed: GenerationInProgress, options: GenerationOptions) {
     this.#chain = chain;
-    this.#scheduler = scheduler;
+    this.#scheduler = observed.scheduler;
+    this.#observed = observed;
     this.#options = options;
     this.#sequence = [...options.prompt];
     this.#committed = options.prompt.length;
@@ -120,6 +128,7 @@ export class Generation {
       windowId: window.id,
       basePosition: base,
       tokens: this.#sequence.slice(base, end),
+      trace: injectTraceContext(windowContext(this.#scheduler, window)),
     });
     // It is awaited in its turn; until then a failure is nobody's unhandled rejection.
     verification.catch(() => {});
@@ -158,6 +167,7 @@ export class Generation {
   #commit(flight: InFlight, { windowId, predictions }: Verification): void {
     const { window, end, proposedTokens } = flight;
     const firstCandidate = end - proposedTokens;
+    const alreadyCommitted = this.#committedAtMs.length;
     let rejectedAt: number | undefined;
     for (let position = window.basePosition + 1; position <= end; position++) {
       const target = predictions[position - window.basePosition - 1] as number;
@@ -170,6 +180,7 @@ export class Generation {
         break;
       }
     }
+    this.#observed.tokensCommitted(this.#committedAtMs.length - alreadyCommitted);
     const acceptedTokens = Math.min(rejectedAt ?? end, end) - firstCandidate;
     this.#scheduler.completeNext(windowId, { proposedTokens, acceptedTokens });
     if (rejectedAt !== undefined) this.#diverge();

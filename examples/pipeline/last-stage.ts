@@ -1,4 +1,4 @@
-import type { ForwardMessage, Predictions } from './messages.js';
+import type { Begin, End, Predictions, Window } from './messages.js';
 import type { Target } from './target.js';
 
 /** What the last stage alone has: the target's head, and each generation's sequence so far. */
@@ -11,7 +11,7 @@ export class LastStage {
   }
 
   /** The predictions that a window asks for. */
-  handle(message: ForwardMessage): Predictions | undefined {
+  handle(message: Begin | Window | End): Predictions | undefined {
     const { generation } = message;
     switch (message.type) {
       case 'begin':

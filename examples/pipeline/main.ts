@@ -1,13 +1,16 @@
 import { once } from 'node:events';
 import { constants } from 'node:os';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { GenerationTelemetry, VerifyWindowMetrics } from 'llama-stage-otel';
 import { type Arguments, helpText, readArguments, UsageError } from './arguments.js';
 import { Chain, ChainFailure } from './chain.js';
-import type { Output } from './generation.js';
 import { measure } from './measurements.js';
 import { Progress } from './progress.js';
 import { type Report, renderTable } from './report.js';
-import { run } from './run.js';
+import { type RunResult, run } from './run.js';
+import { identifyStage } from './stage-identity.js';
+import { TableReader } from './table-reader.js';
 import { Telemetry } from './telemetry.js';
 
 let telemetry: Telemetry | undefined;
@@ -29,9 +32,15 @@ try {
 
 async function main(args: Arguments): Promise<number> {
   const interrupted = onSignal();
-  telemetry = await Telemetry.start(args.prometheusPort);
-  console.error(describe(args, telemetry.url));
-  const work = compare(args, telemetry);
+  const { prometheusPort, stages } = args;
+  const table = new TableReader();
+  telemetry = await Telemetry.start({
+    stage: identifyStage(0, stages),
+    prometheusPort,
+    readers: [table],
+  });
+  console.error(describe(args, telemetry.metricsUrl));
+  const work = compare(args, table);
   // After an interrupt the run is torn down under it, and what it then says is of no interest.
   work.catch(() => {});
   const outcome = await Promise.race([work, interrupted]);
@@ -42,19 +51,21 @@ async function main(args: Arguments): Promise<number> {
 
   console.log(args.json ? JSON.stringify(outcome) : `\n${renderTable(outcome)}`);
   if (args.hold) {
-    console.error(`\nthe run is over; ${telemetry.url} stays up until Ctrl-C`);
+    console.error(`\nthe run is over; ${telemetry.metricsUrl} and the stages stay up until Ctrl-C`);
     await interrupted;
   }
   return outcome.outputsEqual ? 0 : 1;
 }
 
 /** The control at depth 1, and then the same generations at the wanted depth, on one chain. */
-async function compare(args: Arguments, telemetry: Telemetry): Promise<Report> {
+async function compare(args: Arguments, table: TableReader): Promise<Report> {
   // It is known before it starts, so that an interrupt meanwhile finds the processes to end.
   chain = new Chain(args);
   await chain.start();
   console.error(`stage processes: ${chain.processIds.join(', ')}`);
-  const shared = { args, chain, metrics: telemetry.metrics };
+  console.error(`their metrics: ${chain.metricsUrls.join(', ')}`);
+  const telemetry = new GenerationTelemetry({ metrics: new VerifyWindowMetrics() });
+  const shared = { args, chain, telemetry };
   const control = await run({
     ...shared,
     name: 'control',
@@ -70,21 +81,19 @@ async function compare(args: Arguments, telemetry: Telemetry): Promise<Report> {
     onFinished: (finished) => progress.step(`depth ${args.depth}`, finished, args.generations),
   });
 
-  chain.close();
-
-  const collected = await telemetry.collect();
+  const collected = await table.read();
   const { json, hold, prometheusPort, ...parameters } = args;
   const report = {
     parameters,
-    control: measure('control', collected, control.outputs, control.elapsedMs),
-    pipelined: measure('pipelined', collected, pipelined.outputs, pipelined.elapsedMs),
+    control: measure('control', collected, control),
+    pipelined: measure('pipelined', collected, pipelined),
     outputsEqual: isDeepStrictEqual(tokensOf(control), tokensOf(pipelined)),
   };
   const speedup = report.pipelined.q1.tokensPerSecond / report.control.q1.tokensPerSecond;
   return { ...report, speedup };
 }
 
-function tokensOf({ outputs }: { readonly outputs: readonly Output[] }) {
+function tokensOf({ outputs }: RunResult) {
   return outputs.map((output) => output.tokens);
 }
 
@@ -101,6 +110,8 @@ async function onSignal(): Promise<number> {
 
 async function stop(): Promise<void> {
   chain?.close();
+  // By the next turn the generations that this stopped have ended their spans.
+  await nextTurn();
   await telemetry?.shutdown();
 }
 

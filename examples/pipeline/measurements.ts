@@ -1,7 +1,9 @@
 import type { DataPoint, Histogram, ResourceMetrics } from '@opentelemetry/sdk-metrics';
 import * as semconv from 'llama-stage-otel/semconv';
-import type { Output } from './generation.js';
+import { measureHiding, measureOverlap } from './overlap.js';
 import { percentile } from './percentile.js';
+import type { RunResult } from './run.js';
+import { share } from './share.js';
 
 /** The attribute that tells the two runs apart. */
 export const RUN_ATTRIBUTE = 'pipeline.run';
@@ -13,13 +15,13 @@ export type Measurements = ReturnType<typeof measure>;
 
 /**
  * Sums up one run. Whatever a metric holds is read from the collected metrics; rates, token
- * latencies and the comparison of outputs come from the outputs themselves.
+ * latencies and the comparison of outputs come from the outputs themselves, and what happened at
+ * the same time from the journeys of the windows.
  */
 export function measure(
   run: RunName,
   collected: ResourceMetrics,
-  outputs: readonly Output[],
-  elapsedMs: number,
+  { outputs, elapsedMs, timeline }: RunResult,
 ) {
   const metrics = new RunMetrics(run, collected);
   const tokens = outputs.reduce((sum, output) => sum + output.tokens.length, 0);
@@ -75,6 +77,8 @@ export function measure(
         lifetime,
       ),
     },
+    q4: measureOverlap(timeline, elapsedMs),
+    q5: measureHiding(timeline),
     q6: {
       recoveryEpochs: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS),
       staleMarked: metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED),
@@ -179,9 +183,4 @@ function survival({ boundaries, counts, count }: Distribution): number[] {
     shares.push(above / count);
   }
   return shares;
-}
-
-/** A part of a whole; 0 of nothing. */
-function share(part: number, whole: number): number {
-  return whole > 0 ? part / whole : 0;
 }

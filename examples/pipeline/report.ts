@@ -50,6 +50,22 @@ const QUESTIONS: readonly (readonly [title: string, rows: readonly Row[]])[] = [
     ],
   ],
   [
+    '4. Were the stages busy at the same time?',
+    [
+      ['two or more stages computing', seconds, ({ q4 }) => q4.overlapSeconds],
+      ['share of the busy time', percent, ({ q4 }) => q4.overlapFraction],
+      ['stages computing, mean', decimal, ({ q4 }) => q4.meanStagesComputing],
+    ],
+  ],
+  [
+    '5. Was the network delay hidden?',
+    [
+      ['windows on links, added up', seconds, ({ q5 }) => q5.linkSeconds],
+      ['hidden behind compute', percent, ({ q5 }) => q5.hiddenFraction],
+      ['exposed', seconds, ({ q5 }) => q5.exposedSeconds],
+    ],
+  ],
+  [
     '6. What was wasted?',
     [
       ['recovery epochs', count, ({ q6 }) => q6.recoveryEpochs],

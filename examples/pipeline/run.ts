@@ -1,27 +1,37 @@
-import { type VerifyWindowMetrics, VerifyWindowScheduler } from 'llama-stage-otel';
+import type { GenerationTelemetry } from 'llama-stage-otel';
 import type { Arguments } from './arguments.js';
 import type { Chain } from './chain.js';
 import { Generation, type Output } from './generation.js';
 import { RUN_ATTRIBUTE, type RunName } from './measurements.js';
 import { readText } from './text.js';
+import type { Timeline } from './timeline.js';
 
 /** Length of a prompt, in tokens. */
 const PROMPT_TOKENS = 900;
+
+/** What requests ask for: there is one model. */
+const MODEL = 'back-off-n-gram';
 
 export interface RunOptions {
   readonly name: RunName;
   readonly depth: number;
   readonly args: Arguments;
   readonly chain: Chain;
-  readonly metrics: VerifyWindowMetrics;
+  readonly telemetry: GenerationTelemetry;
   /** Generations on a chain are told apart by their ids; this run's begin here. */
   readonly firstId: number;
   onFinished(finished: number): void;
 }
 
+export interface RunResult {
+  readonly outputs: readonly Output[];
+  readonly elapsedMs: number;
+  readonly timeline: Timeline;
+}
+
 /** Runs all generations, several at a time. */
-export async function run(options: RunOptions): Promise<{ outputs: Output[]; elapsedMs: number }> {
-  const { args } = options;
+export async function run(options: RunOptions): Promise<RunResult> {
+  const { args, chain } = options;
   const prompts = promptsOf(readText(), args.generations);
   const outputs: Output[] = [];
   let started = 0;
@@ -35,24 +45,18 @@ export async function run(options: RunOptions): Promise<{ outputs: Output[]; ela
     }
   };
   await Promise.all(Array.from({ length: args.concurrency }, worker));
-  return { outputs, elapsedMs: performance.now() - startedAtMs };
+  const elapsedMs = performance.now() - startedAtMs;
+  return { outputs, elapsedMs, timeline: chain.takeTimeline() };
 }
 
-async function generate(options: RunOptions, index: number, prompt: number[]): Promise<Output> {
-  const { args, chain, depth, firstId, metrics, name } = options;
-  const scheduler = new VerifyWindowScheduler({ depth });
-  metrics.observe(scheduler, { [RUN_ATTRIBUTE]: name });
-  try {
-    const { tokens, width } = args;
-    return await new Generation(chain, scheduler, {
-      id: firstId + index,
-      prompt,
-      tokens,
-      width,
-    }).run();
-  } finally {
-    scheduler.close();
-  }
+function generate(options: RunOptions, index: number, prompt: number[]): Promise<Output> {
+  const { args, chain, depth, firstId, name, telemetry } = options;
+  const { tokens, width } = args;
+  const id = firstId + index;
+  return telemetry.run(
+    { depth, requestModel: MODEL, attributes: { [RUN_ATTRIBUTE]: name } },
+    (observed) => new Generation(chain, observed, { id, prompt, tokens, width }).run(),
+  );
 }
 
 /** Prompts from places spread evenly over the text. */

@@ -1,4 +1,6 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { now } from './clock.js';
+import type { Interval } from './intervals.js';
 
 /**
  * Compute of one stage: one job at a time, in the order of arrival, each for the same time. The
@@ -6,23 +8,36 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
  */
 export class Compute {
   readonly #ms: number;
+  readonly #stop: AbortSignal | undefined;
   #freeAt = 0;
+  #last: Promise<unknown> = Promise.resolve();
 
-  constructor(ms: number) {
+  /** @param stop ends the job that runs and those that wait, with its reason as their error. */
+  constructor(ms: number, stop?: AbortSignal) {
     this.#ms = ms;
+    this.#stop = stop;
   }
 
   /**
-   * Computes a job that arrived at `arrivedAt`, once those before it are done; to be called when
-   * its turn has come.
+   * Computes a job that arrived at `arrivedAt`, once those before it are done.
    *
-   * @returns milliseconds of compute as measured, without the wait for its turn.
+   * @param observe runs the computation when its turn has come.
+   * @returns when it was computed.
    */
-  async run(arrivedAt: number): Promise<number> {
-    const startedAt = performance.now();
+  run(
+    arrivedAt: number,
+    observe = (compute: () => Promise<Interval>) => compute(),
+  ): Promise<Interval> {
+    const job = this.#last.then(() => observe(() => this.#compute(arrivedAt)));
+    this.#last = job;
+    return job;
+  }
+
+  async #compute(arrivedAt: number): Promise<Interval> {
+    const from = now();
     this.#freeAt = Math.max(this.#freeAt, arrivedAt) + this.#ms;
-    await until(this.#freeAt);
-    return performance.now() - startedAt;
+    await until(this.#freeAt, this.#stop);
+    return { from, to: now() };
   }
 }
 
@@ -42,7 +57,7 @@ export class DelayLine<Message> {
   }
 
   push(message: Message): void {
-    const dueAt = performance.now() + this.#ms;
+    const dueAt = now() + this.#ms;
     this.#last = this.#last.then(async () => {
       await until(dueAt);
       this.#deliver(message, dueAt);
@@ -54,8 +69,10 @@ export class DelayLine<Message> {
  * Returns neither early nor a whole millisecond late: timers know no fractions of one, so the last
  * fraction is spent on turns of the event loop.
  */
-async function until(due: number): Promise<void> {
-  for (let wait = due - performance.now(); wait > 0; wait = due - performance.now()) {
-    await (wait >= 1 ? sleep(wait) : nextTurn());
+async function until(due: number, stop?: AbortSignal): Promise<void> {
+  for (let wait = due - now(); wait > 0; wait = due - now()) {
+    stop?.throwIfAborted();
+    // What it rejects with when it is stopped hides the reason, which the next turn throws.
+    await (wait >= 1 ? sleep(wait, undefined, { signal: stop }).catch(() => {}) : nextTurn());
   }
 }

@@ -1,111 +1,102 @@
-import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
+import { randomUUID } from 'node:crypto';
+import { context, DiagLogLevel, diag, metrics, propagation, trace } from '@opentelemetry/api';
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
+import { callWithTimeout, W3CTraceContextPropagator } from '@opentelemetry/core';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-proto';
-import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
-import { resourceFromAttributes } from '@opentelemetry/resources';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  type Resource,
+  resourceFromAttributes,
+} from '@opentelemetry/resources';
 import {
   MeterProvider,
-  MetricReader,
+  type MetricReader,
   PeriodicExportingMetricReader,
-  type ResourceMetrics,
 } from '@opentelemetry/sdk-metrics';
-import { VerifyWindowMetrics } from 'llama-stage-otel';
-import { UsageError } from './arguments.js';
+import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-base';
+import {
+  ATTR_LLAMA_STAGE_STAGE_ID,
+  ATTR_LLAMA_STAGE_STAGE_LAYER_END,
+  ATTR_LLAMA_STAGE_STAGE_LAYER_START,
+} from 'llama-stage-otel/semconv';
+import { TO_STDERR } from './diag-logger.js';
+import { PrometheusEndpoint } from './prometheus-endpoint.js';
+import type { StageIdentity } from './stage-identity.js';
 
 /** How long the exporters may take at the end, in milliseconds. */
-const SHUTDOWN_MS = 2000;
+export const SHUTDOWN_MS = 2000;
 
-/** The SDK of the coordinator, with a Prometheus endpoint and, where it is wanted, OTLP. */
+export interface TelemetryOptions {
+  readonly stage: StageIdentity;
+  /** The coordinator's port, from which those of the stages count up; 0 takes a free one. */
+  readonly prometheusPort: number;
+  /** Readers beside Prometheus and OTLP. */
+  readonly readers?: readonly MetricReader[];
+}
+
+/**
+ * The OpenTelemetry SDK of one process, registered globally: metrics with a Prometheus endpoint,
+ * and over OTLP both metrics and traces, where the environment names an endpoint for them.
+ */
 export class Telemetry {
-  readonly metrics: VerifyWindowMetrics;
-  readonly url: string;
-  readonly #provider: MeterProvider;
-  readonly #reader: TableReader;
-  readonly #server: Server;
+  readonly #prometheus: PrometheusEndpoint;
+  readonly #meterProvider: MeterProvider;
+  readonly #tracerProvider: BasicTracerProvider | undefined;
 
-  private constructor(server: Server, prometheus: PrometheusExporter) {
-    this.#server = server;
-    this.#reader = new TableReader();
-    this.#provider = new MeterProvider({
-      resource: resourceFromAttributes({
-        'service.name': 'llama-stage-coordinator',
-        'service.instance.id': `coordinator-${process.pid}`,
-      }),
-      readers: [this.#reader, prometheus, ...otlpReaders()],
+  private constructor({ stage, readers = [] }: TelemetryOptions, prometheus: PrometheusEndpoint) {
+    const resource = resourceOf(stage);
+    this.#prometheus = prometheus;
+    this.#meterProvider = new MeterProvider({
+      resource,
+      readers: [prometheus.reader, ...otlpReaders(), ...readers],
     });
-    this.metrics = new VerifyWindowMetrics({ meter: this.#provider.getMeter('llama-stage-otel') });
-    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/metrics`;
+    metrics.setGlobalMeterProvider(this.#meterProvider);
+    this.#tracerProvider = startTracing(resource);
   }
 
   /** @throws {UsageError} where the port is taken. */
-  static async start(port: number): Promise<Telemetry> {
+  static async start(options: TelemetryOptions): Promise<Telemetry> {
     diag.setLogger(TO_STDERR, DiagLogLevel.WARN);
-    const prometheus = new PrometheusExporter({ preventServerStart: true });
-    const server = createServer((request, response) => {
-      if (request.url === '/metrics') prometheus.getMetricsRequestHandler(request, response);
-      else response.writeHead(404).end();
-    });
-    server.listen(port, '127.0.0.1');
-    try {
-      await once(server, 'listening');
-    } catch (error) {
-      throw new UsageError(
-        `--prometheus-port ${port} cannot be used: ${(error as Error).message}; 0 takes a free port`,
-      );
-    }
-    return new Telemetry(server, prometheus);
+    const { prometheusPort, stage } = options;
+    return new Telemetry(options, await PrometheusEndpoint.start(prometheusPort, stage.index));
   }
 
-  /** What an exporter would get at this moment. */
-  async collect(): Promise<ResourceMetrics> {
-    const { resourceMetrics, errors } = await this.#reader.collect();
-    if (errors.length > 0) throw errors[0];
-    return resourceMetrics;
+  /** Where Prometheus finds the metrics of this process. */
+  get metricsUrl(): string {
+    return this.#prometheus.url;
   }
 
   /** Exports what is left, within a bounded time, and stops serving. */
   async shutdown(): Promise<void> {
-    this.#server.close();
-    this.#server.closeAllConnections();
-    try {
-      await this.#provider.shutdown({ timeoutMillis: SHUTDOWN_MS });
-    } catch (error) {
-      console.error(`metrics were not all exported: ${(error as Error).message}`);
+    this.#prometheus.close();
+    const shutdowns = [this.#meterProvider, this.#tracerProvider].map(async (provider) =>
+      provider === undefined ? undefined : callWithTimeout(provider.shutdown(), SHUTDOWN_MS),
+    );
+    for (const outcome of await Promise.allSettled(shutdowns)) {
+      if (outcome.status === 'rejected') diag.error(`not all was exported: ${outcome.reason}`);
     }
-    this.metrics.disable();
   }
 }
 
-/** The table at the end is made of the same metrics that the exporters hand out. */
-class TableReader extends MetricReader {
-  protected override async onForceFlush(): Promise<void> {}
-  protected override async onShutdown(): Promise<void> {}
-}
-
-const TO_STDERR: DiagLogger = {
-  error: say,
-  warn: say,
-  info: () => {},
-  debug: () => {},
-  verbose: () => {},
-};
-
-/** One line: the SDK hands over its errors as JSON, with their stacks. */
-function say(text: string): void {
-  let message: unknown;
-  try {
-    ({ message } = JSON.parse(text));
-  } catch {
-    // It is plain text.
-  }
-  console.error(`telemetry: ${message ?? text}`);
+/** Without an endpoint for traces there is no tracer provider, and so no span is ever made. */
+function startTracing(resource: Resource): BasicTracerProvider | undefined {
+  if (!isExported('TRACES')) return undefined;
+  const exporter = new OTLPTraceExporter({ timeoutMillis: SHUTDOWN_MS });
+  const provider = new BasicTracerProvider({
+    resource,
+    spanProcessors: [new BatchSpanProcessor(exporter)],
+  });
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+  propagation.setGlobalPropagator(new W3CTraceContextPropagator());
+  trace.setGlobalTracerProvider(provider);
+  return provider;
 }
 
 function otlpReaders(): MetricReader[] {
-  const { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT } = process.env;
-  if (!OTEL_EXPORTER_OTLP_ENDPOINT && !OTEL_EXPORTER_OTLP_METRICS_ENDPOINT) return [];
+  if (!isExported('METRICS')) return [];
   return [
     new PeriodicExportingMetricReader({
       exporter: new OTLPMetricExporter({ timeoutMillis: SHUTDOWN_MS }),
@@ -113,4 +104,28 @@ function otlpReaders(): MetricReader[] {
       exportTimeoutMillis: SHUTDOWN_MS,
     }),
   ];
+}
+
+function isExported(signal: 'TRACES' | 'METRICS'): boolean {
+  const { env } = process;
+  return Boolean(env.OTEL_EXPORTER_OTLP_ENDPOINT || env[`OTEL_EXPORTER_OTLP_${signal}_ENDPOINT`]);
+}
+
+/**
+ * A stage is a service of its own: no other stage could stand in for it, as its layers are its
+ * own. The environment may name it otherwise, but not what tells it from the other processes.
+ */
+function resourceOf({ index, id, layerStart, layerEnd }: StageIdentity): Resource {
+  const serviceName = index === 0 ? 'llama-stage-coordinator' : `llama-stage-${index}`;
+  return defaultResource()
+    .merge(resourceFromAttributes({ 'service.name': serviceName }))
+    .merge(detectResources({ detectors: [envDetector] }))
+    .merge(
+      resourceFromAttributes({
+        'service.instance.id': randomUUID(),
+        [ATTR_LLAMA_STAGE_STAGE_ID]: id,
+        [ATTR_LLAMA_STAGE_STAGE_LAYER_START]: layerStart,
+        [ATTR_LLAMA_STAGE_STAGE_LAYER_END]: layerEnd,
+      }),
+    );
 }

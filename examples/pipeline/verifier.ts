@@ -1,4 +1,4 @@
-import type { WindowMessage } from './messages.js';
+import type { Window } from './messages.js';
 
 /** What a generation asks of the stages, however they are reached. */
 export interface Verifier {
@@ -7,7 +7,7 @@ export interface Verifier {
   begin(generation: number, prompt: readonly number[]): void;
   end(generation: number): void;
   /** Sends a window down the chain; the answers of a generation come in the order of its windows. */
-  verify(window: WindowMessage): Promise<Verification>;
+  verify(window: Window): Promise<Verification>;
 }
 
 /** The answer to a window, and where its time went. Milliseconds. */

@@ -26,6 +26,7 @@ import {
   type VerifyWindowSchedulerOptions,
 } from '../scheduler/scheduler.js';
 import { errorTypeOf, markFailed } from './failure.js';
+import { SpanClock } from './span-clock.js';
 import { TracerSource } from './tracer-source.js';
 import { VerifyWindowTracer } from './verify-window-tracer.js';
 import type { WindowSpanHook } from './window-spans.js';
@@ -96,7 +97,11 @@ export class GenerationTelemetry {
     decode: (generation: GenerationInProgress) => Result | Promise<Result>,
   ): Promise<Result> {
     const attributes = this.#attributesOf(options);
-    const span = this.#source.tracer.startSpan(SPAN_LLAMA_STAGE_GENERATION, { attributes });
+    const clock = new SpanClock();
+    const span = this.#source.tracer.startSpan(SPAN_LLAMA_STAGE_GENERATION, {
+      attributes,
+      startTime: clock.now(),
+    });
     const inSpan = trace.setSpan(context.active(), span);
     const startedAt = performance.now();
     let progress: Progress | undefined;
@@ -116,7 +121,7 @@ export class GenerationTelemetry {
       progress?.scheduler.close();
       if (failure !== undefined) markFailed(span, failure.error);
       this.#record(attributes, startedAt, progress, failure);
-      span.end();
+      span.end(clock.now());
     }
   }
 

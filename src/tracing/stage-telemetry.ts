@@ -5,6 +5,7 @@ import {
   type Meter,
   type Span,
   SpanKind,
+  type SpanOptions,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
@@ -27,6 +28,7 @@ import {
 } from '../../semconv/spans.js';
 import { FollowedHistograms } from '../metrics/followed-histograms.js';
 import { markFailed } from './failure.js';
+import { SpanClock } from './span-clock.js';
 import { extractTraceContext, type TraceCarrier } from './trace-carrier.js';
 import { TracerSource } from './tracer-source.js';
 
@@ -101,32 +103,56 @@ export class StageTelemetry {
    */
   window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
     const parent = extractTraceContext(carrier);
-    const isSampled = trace.getSpanContext(parent) !== undefined;
-    const span = isSampled
-      ? this.#source.tracer.startSpan(
-          SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
-          { kind: SpanKind.SERVER, attributes: this.#attributes },
-          parent,
-        )
-      : undefined;
-    const spanContext = span?.isRecording() ? trace.setSpan(parent, span) : undefined;
-    const window = new StageWindow(carrier, (phase, act) => this.#phase(phase, spanContext, act));
-    const run = () => work(window);
+    const isTraced = trace.getSpanContext(parent) !== undefined;
+    const span = isTraced ? this.#startWindowSpan(parent) : undefined;
+    const window = new StageWindow(carrier, (phase, act) => this.#phase(phase, span, act));
     return settle(
-      span,
-      spanContext === undefined ? run : () => context.with(spanContext, run),
-      () => {},
+      // A trace that is not sampled is still the one that spans of the host belong to.
+      () =>
+        isTraced ? context.with(span?.context ?? parent, work, undefined, window) : work(window),
+      (failure) => endSpan(span, failure),
     );
   }
 
-  #phase<Result>(phase: Phase, parent: Context | undefined, act: () => Result): Result {
-    const span = parent && this.#source.tracer.startSpan(SPANS[phase], {}, parent);
+  #phase<Result>(phase: Phase, parent: ActiveSpan | undefined, act: () => Result): Result {
+    const span = parent && this.#startSpan(SPANS[phase], parent.context, parent.clock);
     const startedAt = performance.now();
-    return settle(span, act, () => {
-      const seconds = (performance.now() - startedAt) / 1000;
-      this.#histograms.get(phase).record(seconds, this.#metricAttributes);
-    });
+    return settle(
+      () => (span === undefined ? act() : context.with(span.context, act)),
+      (failure) => {
+        const seconds = (performance.now() - startedAt) / 1000;
+        this.#histograms.get(phase).record(seconds, this.#metricAttributes);
+        endSpan(span, failure);
+      },
+    );
   }
+
+  #startWindowSpan(parent: Context): ActiveSpan | undefined {
+    const options = { kind: SpanKind.SERVER, attributes: this.#attributes };
+    return this.#startSpan(SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW, parent, new SpanClock(), options);
+  }
+
+  /** Starts a span; nothing comes of one that is not recorded. */
+  #startSpan(
+    name: string,
+    parent: Context,
+    clock: SpanClock,
+    options: SpanOptions = {},
+  ): ActiveSpan | undefined {
+    const span = this.#source.tracer.startSpan(
+      name,
+      { ...options, startTime: clock.now() },
+      parent,
+    );
+    return span.isRecording() ? { span, clock, context: trace.setSpan(parent, span) } : undefined;
+  }
+}
+
+/** A span that is recorded, and the context in which what belongs to it runs. */
+interface ActiveSpan {
+  readonly span: Span;
+  readonly clock: SpanClock;
+  readonly context: Context;
 }
 
 /** One window on its way through a stage. Each phase takes the code that it is. */
@@ -157,13 +183,18 @@ export class StageWindow {
   }
 }
 
-/** Runs `act`, and ends the span and calls `done` when it has returned, thrown or settled. */
-function settle<Result>(span: Span | undefined, act: () => Result, done: () => void): Result {
-  const finish = (failure?: { readonly error: unknown }) => {
-    done();
-    if (failure !== undefined && span !== undefined) markFailed(span, failure.error);
-    span?.end();
-  };
+function endSpan(active: ActiveSpan | undefined, failure: Failure | undefined): void {
+  if (active === undefined) return;
+  if (failure !== undefined) markFailed(active.span, failure.error);
+  active.span.end(active.clock.now());
+}
+
+interface Failure {
+  readonly error: unknown;
+}
+
+/** Runs `act`, and calls `finish` when it has returned, thrown or settled. */
+function settle<Result>(act: () => Result, finish: (failure?: Failure) => void): Result {
   let result: Result;
   try {
     result = act();
@@ -171,7 +202,7 @@ function settle<Result>(span: Span | undefined, act: () => Result, done: () => v
     finish({ error });
     throw error;
   }
-  if (!isPromise(result)) {
+  if (!(result instanceof Promise)) {
     finish();
     return result;
   }
@@ -185,8 +216,4 @@ function settle<Result>(span: Span | undefined, act: () => Result, done: () => v
       throw error;
     },
   ) as Result;
-}
-
-function isPromise(value: unknown): value is Promise<unknown> {
-  return value instanceof Promise;
 }

@@ -34,6 +34,7 @@ import type {
   WindowOutcome,
   WindowVerdict,
 } from '../scheduler/verify-window.js';
+import { SpanClock } from './span-clock.js';
 import { stampGenerationSpan } from './stamp-generation-span.js';
 
 /** Called with each window span before it ends; what it throws is reported and goes no further. */
@@ -52,6 +53,7 @@ export class WindowSpans implements VerifyWindowObserver {
   readonly #tracer: Tracer;
   readonly #parent: Context;
   readonly #generation: Span | undefined;
+  readonly #clock = new SpanClock();
   readonly #hook: WindowSpanHook | undefined;
   readonly #report: (error: unknown) => void;
   /** Oldest first: windows leave in the order in which they came. */
@@ -80,7 +82,7 @@ export class WindowSpans implements VerifyWindowObserver {
     };
     const span = this.#tracer.startSpan(
       SPAN_LLAMA_STAGE_VERIFY_WINDOW,
-      { kind: SpanKind.CLIENT, attributes },
+      { kind: SpanKind.CLIENT, attributes, startTime: this.#clock.now() },
       this.#parent,
     );
     this.#inFlight.push({ window, span });
@@ -113,9 +115,11 @@ export class WindowSpans implements VerifyWindowObserver {
   }
 
   recoveryEpoch(_scheduler: VerifyWindowScheduler, markedStale: number): void {
-    this.#generation?.addEvent(EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH, {
-      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED]: markedStale,
-    });
+    this.#generation?.addEvent(
+      EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH,
+      { [ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED]: markedStale },
+      this.#clock.now(),
+    );
   }
 
   /** A reply that is not the oldest window's is that window's fault to show: it waits in vain. */
@@ -157,6 +161,6 @@ export class WindowSpans implements VerifyWindowObserver {
     } catch (error) {
       this.#report(error);
     }
-    span.end();
+    span.end(this.#clock.now());
   }
 }

@@ -122,12 +122,17 @@ interface KeyValue {
   readonly value: Record<string, unknown>;
 }
 
-/** Attributes as OTLP's JSON has them, as plain values; its 64-bit integers are strings. */
+/**
+ * Attributes as OTLP's JSON has them, as plain values; its 64-bit integers are strings. What Jaeger
+ * adds of its own, such as a warning about clocks, is left out.
+ */
 function valuesOf(attributes: readonly KeyValue[] = []): Record<string, unknown> {
   return Object.fromEntries(
-    attributes.map(({ key, value }) => [
-      key,
-      value.intValue === undefined ? Object.values(value)[0] : Number(value.intValue),
-    ]),
+    attributes
+      .filter(({ key }) => !key.startsWith('@jaeger@'))
+      .map(({ key, value }) => [
+        key,
+        value.intValue === undefined ? Object.values(value)[0] : Number(value.intValue),
+      ]),
   );
 }

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
-import { VerifyWindowError, VerifyWindowScheduler } from 'llama-stage-otel';
+import { GenerationTelemetry, VerifyWindowError } from 'llama-stage-otel';
 import { describe, expect, test } from 'vitest';
 import { Generation } from '../../examples/pipeline/generation.js';
 import { LastStage } from '../../examples/pipeline/last-stage.js';
-import type { Predictions, WindowMessage } from '../../examples/pipeline/messages.js';
+import type { Predictions, Window } from '../../examples/pipeline/messages.js';
 import { Target } from '../../examples/pipeline/target.js';
 import { readText } from '../../examples/pipeline/text.js';
 import type { Verification, Verifier } from '../../examples/pipeline/verifier.js';
@@ -14,7 +14,7 @@ const TARGET = new Target(TEXT);
 /** A chain without processes or time: each reply comes some turns of the event loop later. */
 class InstantChain implements Verifier {
   readonly upstreamOpened = true;
-  readonly windows: WindowMessage[] = [];
+  readonly windows: Window[] = [];
   readonly #lastStage = new LastStage(TARGET);
   readonly #change: (reply: Predictions) => Predictions;
 
@@ -30,7 +30,7 @@ class InstantChain implements Verifier {
     this.#lastStage.handle({ type: 'end', generation });
   }
 
-  async verify(window: WindowMessage): Promise<Verification> {
+  async verify(window: Window): Promise<Verification> {
     this.windows.push(window);
     const reply = this.#change(this.#lastStage.handle(window) as Predictions);
     await Promise.resolve();
@@ -74,9 +74,10 @@ function decodedPlainly(prompt: readonly number[], tokens: number): number[] {
 
 async function generate(chain: InstantChain, { depth, width, tokens, ...rest }: Case) {
   const prompt = promptOf({ depth, width, tokens, ...rest });
-  const scheduler = new VerifyWindowScheduler({ depth });
-  const output = await new Generation(chain, scheduler, { id: 1, prompt, tokens, width }).run();
-  return { output, stats: scheduler.stats() };
+  return new GenerationTelemetry().run({ depth }, async (observed) => {
+    const generation = new Generation(chain, observed, { id: 1, prompt, tokens, width });
+    return { output: await generation.run(), stats: observed.scheduler.stats() };
+  });
 }
 
 describe('a generation', () => {
@@ -132,7 +133,7 @@ describe('a generation', () => {
 test('the last stage refuses a window that does not join its sequence', () => {
   const lastStage = new LastStage(TARGET);
   lastStage.handle({ type: 'begin', generation: 1, prompt: [1, 2] });
-  const window = { type: 'window', generation: 1, windowId: 1, tokens: [3] } as const;
+  const window = { type: 'window', generation: 1, windowId: 1, tokens: [3], trace: {} } as const;
   expect(lastStage.handle({ ...window, basePosition: 2 })?.predictions).toHaveLength(1);
   expect(() => lastStage.handle({ ...window, basePosition: 4 })).toThrow('does not join');
   expect(() => lastStage.handle({ ...window, generation: 2, basePosition: 0 })).toThrow();

@@ -1,83 +1,11 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { fileURLToPath } from 'node:url';
-import { afterEach, describe, expect, test } from 'vitest';
-import type { Report } from '../../examples/pipeline/report.js';
+import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net';
+import { describe, expect, test } from 'vitest';
+import { isAlive, PROCESSES, Program, QUICK, reportOf } from './program.js';
 
-const PROGRAM = fileURLToPath(new URL('../../build/examples/pipeline/main.js', import.meta.url));
-const QUICK = [
-  '--prometheus-port',
-  '0',
-  '--tokens',
-  '40',
-  '--generations',
-  '3',
-  '--stage-ms',
-  '1',
-  '--link-ms',
-  '1',
-];
 const ENDLESS = ['--prometheus-port', '0', '--tokens', '4000', '--generations', '100'];
-
-/** Each test starts processes, and a busy machine takes its time over that. */
-const PROCESSES = { timeout: 60_000 };
-
-const running = new Set<Program>();
-
-/** The example as a process, with what it said so far. */
-class Program {
-  readonly #child: ChildProcess;
-  readonly #ended: Promise<void>;
-  stdout = '';
-  stderr = '';
-
-  constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-    this.#child = spawn(process.execPath, [PROGRAM, ...args], { env: { ...process.env, ...env } });
-    this.#child.stdout?.on('data', (chunk) => (this.stdout += chunk));
-    this.#child.stderr?.on('data', (chunk) => (this.stderr += chunk));
-    this.#ended = once(this.#child, 'close').then(() => undefined);
-    running.add(this);
-  }
-
-  /** The exit code, once the process has ended and everything it said is read. */
-  async exitCode(): Promise<number | null> {
-    await this.#ended;
-    return this.#child.exitCode;
-  }
-
-  /** Waits until the program has said something on stderr, and returns the match. */
-  async said(pattern: RegExp): Promise<RegExpExecArray> {
-    for (;;) {
-      const match = pattern.exec(this.stderr);
-      if (match !== null) return match;
-      if (this.#child.exitCode !== null) throw new Error(`ended without a word: ${this.stderr}`);
-      if (this.#child.stderr !== null)
-        await Promise.race([once(this.#child.stderr, 'data'), this.#ended]);
-    }
-  }
-
-  async stageProcesses(): Promise<number[]> {
-    const [, ids = ''] = await this.said(/stage processes: ([\d, ]+)\n/);
-    return ids.split(', ').map(Number);
-  }
-
-  kill(signal: NodeJS.Signals): void {
-    this.#child.kill(signal);
-  }
-}
-
-afterEach(() => {
-  for (const program of running) program.kill('SIGKILL');
-  running.clear();
-});
-
-/** Whether a process runs; one that has ended and that nobody has reaped does not. */
-function isAlive(pid: number): boolean {
-  const { stdout } = spawnSync('ps', ['-o', 'stat=', '-p', `${pid}`], { encoding: 'utf8' });
-  return stdout.trim() !== '' && !stdout.startsWith('Z');
-}
 
 /** All numbers of a part of the report, and what stands where a number should. */
 function figuresOf(part: object): unknown[] {
@@ -86,11 +14,33 @@ function figuresOf(part: object): unknown[] {
   );
 }
 
-async function reportOf(...args: string[]): Promise<Report> {
-  const program = new Program([...QUICK, '--json', ...args]);
-  expect(await program.exitCode(), program.stderr).toBe(0);
-  // One object, and nothing else: JSON.parse takes no second one.
-  return JSON.parse(program.stdout);
+async function scrape(url: string): Promise<string> {
+  return await (await fetch(url)).text();
+}
+
+/** How often a histogram was recorded, over all its attributes or by one stage. */
+function countOf(scraped: string, histogram: string, stage?: number): number {
+  const lines = scraped.split('\n').filter((line) => line.startsWith(`${histogram}_count{`));
+  const label = stage === undefined ? '' : `llama_stage_stage_index="${stage}"`;
+  const counts = lines.filter((line) => line.includes(label)).map((line) => line.split(' ').at(-1));
+  return counts.reduce((sum, count) => sum + Number(count), 0);
+}
+
+/** The first of so many free ports in a row, below those that systems hand out by themselves. */
+async function freePorts(count: number): Promise<number> {
+  for (;;) {
+    const port = randomInt(12_000, 30_000);
+    const servers = Array.from({ length: count }, (_, index) => listen(port + index));
+    const outcomes = await Promise.allSettled(servers);
+    for (const outcome of outcomes) if (outcome.status === 'fulfilled') outcome.value.close();
+    if (outcomes.every(({ status }) => status === 'fulfilled')) return port;
+  }
+}
+
+async function listen(port: number): Promise<Server> {
+  const server = createTcpServer().listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
 }
 
 describe('the pipeline', PROCESSES, () => {
@@ -101,7 +51,7 @@ describe('the pipeline', PROCESSES, () => {
     ['--depth', '16', '--width', '8', '--concurrency', '3', '--stages', '6'],
     ['--depth', '4', '--tokens', '1'],
   ])('gives token for token the output of the control with %s %s %s %s', async (...args) => {
-    const report = await reportOf(...args.filter((arg) => arg !== undefined));
+    const report = await reportOf(args.filter((arg) => arg !== undefined));
     expect(report.outputsEqual).toBe(true);
     for (const run of [report.control, report.pipelined]) {
       expect(run.q1.tokens).toBe(3 * report.parameters.tokens);
@@ -119,7 +69,7 @@ describe('the pipeline', PROCESSES, () => {
   });
 
   test('keeps several windows in flight, and burns some of them', async () => {
-    const { pipelined } = await reportOf('--depth', '4', '--tokens', '120');
+    const { pipelined } = await reportOf(['--depth', '4', '--tokens', '120']);
     expect(pipelined.q3.averageInFlight).toBeGreaterThan(1);
     expect(pipelined.q3.parallelFraction).toBeGreaterThan(0);
     expect(pipelined.q6.staleDiscarded).toBeGreaterThan(0);
@@ -138,24 +88,68 @@ describe('the pipeline', PROCESSES, () => {
     expect(await program.exitCode()).toBe(0);
   });
 
-  test('exports over OTLP where an endpoint is set', async () => {
-    const paths: (string | undefined)[] = [];
-    const collector = createServer((request, response) => {
-      paths.push(request.url);
-      request.resume().on('end', () => response.end());
-    }).listen(0, '127.0.0.1');
-    await once(collector, 'listening');
-    const { port } = collector.address() as AddressInfo;
-    const program = new Program(QUICK, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` });
+  test('serves the metrics of every process, as long as it is held', async () => {
+    const program = new Program([...QUICK, '--hold']);
+    const [, urls = ''] = await program.said(/their metrics: (.+)\n/);
+    const [, url = ''] = await program.said(/the run is over; (\S+)/);
+    const scraped = await scrape(url);
+    expect(scraped).toMatch(/gen_ai_server_request_duration_count\{.*back-off-n-gram.*\} 6/);
+    const windows = countOf(scraped, 'llama_stage_verify_window_duration');
+    expect(windows).toBeGreaterThan(0);
+    expect(countOf(scraped, 'llama_stage_stage_compute_duration', 0)).toBe(windows);
+    expect(countOf(scraped, 'llama_stage_stage_downstream_wait_duration', 0)).toBe(windows);
+    for (const [index, stageUrl] of urls.split(', ').entries()) {
+      const stage = index + 1;
+      const metrics = await scrape(stageUrl);
+      expect(countOf(metrics, 'llama_stage_stage_compute_duration', stage)).toBe(windows);
+      expect(metrics).toContain(`llama_stage_stage_id="stage-${stage}"`);
+    }
+    program.kill('SIGTERM');
+    expect(await program.exitCode()).toBe(0);
+  });
+
+  test('takes the ports after that of the coordinator for the stages', async () => {
+    const port = await freePorts(3);
+    const program = new Program([...QUICK, '--prometheus-port', `${port}`, '--stages', '3']);
     expect(await program.exitCode(), program.stderr).toBe(0);
-    expect(paths).toContain('/v1/metrics');
-    collector.close();
+    expect(program.stderr).toContain(`metrics: http://127.0.0.1:${port}/metrics\n`);
+    const [, urls = ''] = await program.said(/their metrics: (.+)\n/);
+    expect(urls.split(', ')).toEqual([
+      `http://127.0.0.1:${port + 1}/metrics`,
+      `http://127.0.0.1:${port + 2}/metrics`,
+    ]);
+  });
+
+  test('finds nothing at the same time where it does one thing after the other', async () => {
+    const { control, pipelined } = await reportOf(['--depth', '4', '--concurrency', '1']);
+    expect(control.q4.busySeconds).toBeGreaterThan(0);
+    expect(control.q4.overlapSeconds).toBe(0);
+    expect(control.q5.linkSeconds).toBeGreaterThan(0);
+    expect(control.q5.hiddenSeconds).toBe(0);
+    expect(pipelined.q4.overlapSeconds).toBeGreaterThan(0);
+    expect(pipelined.q5.hiddenSeconds).toBeGreaterThan(0);
+    for (const { q4, q5 } of [control, pipelined]) {
+      expect(q4.overlapSeconds).toBeLessThanOrEqual(q4.busySeconds);
+      expect(q4.meanStagesComputing).toBeLessThanOrEqual(4);
+      expect(q5.hiddenSeconds + q5.exposedSeconds).toBeCloseTo(q5.linkSeconds);
+    }
   });
 
   test('is not held up by an OTLP endpoint that is not there', async () => {
     const program = new Program(QUICK, { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1' });
     expect(await program.exitCode(), program.stderr).toBe(0);
     expect(program.stderr).toMatch(/^telemetry: .*ECONNREFUSED/m);
+  });
+
+  test('is not held up by an OTLP endpoint that does not answer', async () => {
+    const silent = createTcpServer((socket) => socket.resume()).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const program = new Program(QUICK, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` });
+    const stages = await program.stageProcesses();
+    expect(await program.exitCode(), program.stderr).toBe(0);
+    expect(stages.filter(isAlive)).toEqual([]);
+    silent.close();
   });
 });
 
@@ -168,6 +162,7 @@ describe('the command line', PROCESSES, () => {
     [['--stage-ms', '-1'], '--stage-ms'],
     [['--link-ms', 'NaN'], "--link-ms must be a number from 0 to 1000, got 'NaN'"],
     [['--stages', '1'], "--stages must be an integer from 2 to 16, got '1'"],
+    [['--prometheus-port', '65533'], '--prometheus-port 65533 leaves no port'],
     [['--colour'], "Unknown option '--colour'"],
     [['extra'], "Unexpected argument 'extra'"],
   ])('is refused with %j', async (args, message) => {
@@ -184,6 +179,17 @@ describe('the command line', PROCESSES, () => {
     const program = new Program(['--prometheus-port', `${port}`]);
     expect(await program.exitCode()).toBe(2);
     expect(program.stderr).toContain(`--prometheus-port ${port} cannot be used`);
+    other.close();
+  });
+
+  test('is refused where the port of a stage is taken', async () => {
+    const port = await freePorts(3);
+    const other = createServer().listen(port + 2, '127.0.0.1');
+    await once(other, 'listening');
+    const program = new Program(['--prometheus-port', `${port}`, '--stages', '3']);
+    expect(await program.exitCode()).toBe(2);
+    expect(program.stderr).toContain(`--prometheus-port ${port} cannot be used`);
+    expect(program.stderr).toContain(`127.0.0.1:${port + 2}`);
     other.close();
   });
 
@@ -215,6 +221,14 @@ describe('the end of a run', PROCESSES, () => {
     expect(program.stderr).not.toContain('error');
   });
 
+  test('SIGINT ends it also where minutes of compute are queued', async () => {
+    const program = new Program([...ENDLESS, '--concurrency', '64', '--stage-ms', '1000']);
+    const stages = await program.stageProcesses();
+    program.kill('SIGINT');
+    expect(await program.exitCode()).toBe(130);
+    expect(stages.filter(isAlive)).toEqual([]);
+  });
+
   test('SIGINT ends it also where a stage hangs', async () => {
     const program = new Program(ENDLESS);
     const stages = await program.stageProcesses();
@@ -224,13 +238,21 @@ describe('the end of a run', PROCESSES, () => {
     expect(stages.filter(isAlive)).toEqual([]);
   });
 
-  test('the stages end with the run, and only the endpoint is held', async () => {
+  test('comes with the run', async () => {
+    const program = new Program(QUICK);
+    const stages = await program.stageProcesses();
+    expect(await program.exitCode()).toBe(0);
+    expect(stages.filter(isAlive)).toEqual([]);
+  });
+
+  test.each(['SIGINT', 'SIGTERM'] as const)('waits for %s where it is held', async (signal) => {
     const program = new Program([...QUICK, '--hold']);
     const stages = await program.stageProcesses();
     await program.said(/the run is over/);
-    await expect.poll(() => stages.filter(isAlive)).toEqual([]);
-    program.kill('SIGTERM');
+    expect(stages.filter(isAlive)).toEqual(stages);
+    program.kill(signal);
     expect(await program.exitCode()).toBe(0);
+    expect(stages.filter(isAlive)).toEqual([]);
   });
 
   test.each([0, 1, 2])('stage process %i that dies ends the run and is named', async (index) => {

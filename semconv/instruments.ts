@@ -41,6 +41,7 @@ import {
 
 /** The arguments of `meter.create…(name, options)`, without a dependency on the API. */
 export interface Instrument {
+  readonly kind: 'counter' | 'updowncounter' | 'gauge' | 'histogram';
   readonly name: string;
   readonly options: {
     description: string;
@@ -60,6 +61,7 @@ const INT = 0;
 const DOUBLE = 1;
 
 export const INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_GEN_AI_SERVER_REQUEST_DURATION,
   options: {
     description: "Time from a request's arrival to its last output token.",
@@ -74,6 +76,7 @@ export const INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION: HistogramInstrument = {
 };
 
 export const INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   options: {
     description: 'Time for each output token after the first, of successful requests.',
@@ -88,6 +91,7 @@ export const INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN: HistogramInstrument
 };
 
 export const INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
   options: {
     description: "Time from a successful request's arrival to its first output token.",
@@ -102,6 +106,7 @@ export const INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN: HistogramInstrument =
 };
 
 export const INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
   options: {
     description:
@@ -117,6 +122,7 @@ export const INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION: HistogramInstrument 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
   options: {
     description:
@@ -132,6 +138,7 @@ export const INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION: HistogramIns
 };
 
 export const INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
   options: {
     description:
@@ -147,6 +154,7 @@ export const INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION: HistogramInstr
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
   options: {
     description:
@@ -160,6 +168,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH: HistogramInst
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
   options: {
     description: 'Candidate tokens accepted; divided by the proposed ones, the acceptance rate.',
@@ -169,6 +178,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
   options: {
     description:
@@ -182,6 +192,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT: HistogramIn
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY: Instrument = {
+  kind: 'updowncounter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY,
   options: {
     description:
@@ -192,6 +203,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
   options: {
     description: 'Windows retired by their reply, by what the reply said about the guess.',
@@ -201,6 +213,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS,
   options: {
     description:
@@ -211,6 +224,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_DROPPED,
   options: {
     description: 'Windows removed without a reply, by a stale discard or by closing the scheduler.',
@@ -220,6 +234,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
   options: {
     description:
@@ -235,6 +250,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION: HistogramInstrument 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
   options: {
     description:
@@ -245,6 +261,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION,
   options: {
     description:
@@ -258,6 +275,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION: HistogramInstru
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
   options: {
     description:
@@ -268,6 +286,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS,
   options: {
     description: 'Tokens that horizon refills appended to the guess.',
@@ -277,6 +296,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS: Instrum
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
   options: {
     description:
@@ -287,6 +307,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT: Instrument = {
+  kind: 'updowncounter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT,
   options: {
     description:
@@ -297,6 +318,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT,
   options: {
     description:
@@ -310,6 +332,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT: HistogramInstru
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
   options: {
     description: 'Windows in flight just after each admission, the new one included.',
@@ -322,6 +345,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY: HistogramInstrument
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
   options: {
     description:
@@ -332,6 +356,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED,
   options: {
     description: 'Windows admitted; what completed, was dropped or is in flight adds up to it.',
@@ -341,6 +366,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION: HistogramInstrument = {
+  kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION,
   options: {
     description:
@@ -354,6 +380,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION: HistogramIn
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
   options: {
     description:
@@ -364,6 +391,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS,
   options: {
     description: 'Candidate tokens verified.',
@@ -373,6 +401,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS,
   options: {
     description: 'Times that a generation diverged from its guess and started over.',
@@ -382,6 +411,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT: Instrument = {
+  kind: 'updowncounter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
   options: {
     description: 'Live schedulers, one for each generation under way.',
@@ -391,6 +421,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED,
   options: {
     description: 'Stale windows drained; behind the marked ones, some were still on their way.',
@@ -400,6 +431,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED: Instrument = 
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
   options: {
     description: 'Time spent waiting for later stages to answer stale windows.',
@@ -409,6 +441,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME: In
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME,
   options: {
     description: 'Time that generations waited for stale windows to drain before they could go on.',
@@ -418,6 +451,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME: Instrument =
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
   options: {
     description: 'Time that went into writing stale windows to the next stage.',
@@ -427,6 +461,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME: Inst
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED,
   options: {
     description: 'Windows that became stale, as their branch had diverged before their reply.',
@@ -436,6 +471,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED: Instrument = {
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
   options: {
     description: 'Compute time of stage 0 that stale windows burned.',
@@ -445,6 +481,7 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME: Ins
 };
 
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME: Instrument = {
+  kind: 'counter',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
   options: {
     description: 'Time that the verification of stale windows took as a whole.',

@@ -13,6 +13,7 @@ function imports(metrics: readonly Metric[]): string {
 
 const TYPES = `/** The arguments of \`meter.create…(name, options)\`, without a dependency on the API. */
 export interface Instrument {
+  readonly kind: 'counter' | 'updowncounter' | 'gauge' | 'histogram';
   readonly name: string;
   readonly options: {
     description: string;
@@ -37,6 +38,7 @@ function instrument(metric: Metric): string {
   const type = histogram ? 'HistogramInstrument' : 'Instrument';
   return [
     `export const ${instrumentConstant(metric.name)}: ${type} = {`,
+    `  kind: '${metric.instrument}',`,
     `  name: ${metricConstant(metric.name)},`,
     '  options: {',
     stringProperty('    ', 'description', metric.brief),

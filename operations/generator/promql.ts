@@ -1,0 +1,111 @@
+import {
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
+  LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
+  LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
+} from '../../semconv/attributes.js';
+import * as I from '../../semconv/instruments.js';
+import { labelName, prometheusName } from './prometheus-names.js';
+
+/** Over which time, by which labels, and of which series a query is. */
+export interface Scope {
+  /** The range of `rate`: `5m`, or `$__rate_interval`. */
+  readonly range: string;
+  /** Labels that are kept, separated by commas; none for one figure over everything. */
+  readonly by?: string;
+  /** Matchers without their braces: `job=~"$job"`. */
+  readonly match?: string;
+}
+
+/** The increase per second of a counter, or of a histogram's `_sum` or `_count`. */
+export function rate(
+  instrument: I.Instrument,
+  scope: Scope,
+  options: { readonly suffix?: '_sum' | '_count' | '_bucket'; readonly match?: string } = {},
+): string {
+  const matchers = [scope.match, options.match].filter(Boolean).join(', ');
+  const selector = matchers === '' ? '' : `{${matchers}}`;
+  const series = `${prometheusName(instrument)}${options.suffix ?? ''}${selector}`;
+  return `sum${scope.by ? ` by (${scope.by})` : ''} (rate(${series}[${scope.range}]))`;
+}
+
+/** A quantile of a histogram's values, from 0 to 1. */
+export function quantile(q: number, instrument: I.HistogramInstrument, scope: Scope): string {
+  const by = [scope.by, 'le'].filter(Boolean).join(', ');
+  return `histogram_quantile(${q}, ${rate(instrument, { ...scope, by }, { suffix: '_bucket' })})`;
+}
+
+/** The mean of a histogram's values. */
+export function mean(instrument: I.HistogramInstrument, scope: Scope): string {
+  const sum = rate(instrument, scope, { suffix: '_sum' });
+  return `${sum} / ${rate(instrument, scope, { suffix: '_count' })}`;
+}
+
+/** A part as a share of the whole; nothing where there is no whole. */
+function share(part: string, whole: string): string {
+  return `${part} / (${whole} > 0)`;
+}
+
+const lifetime = (scope: Scope) =>
+  rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope);
+
+/**
+ * Windows in flight of a generation, on average over time: by Little's law the time that windows
+ * took, in the time that there was. Windows that were dropped are not in it.
+ */
+export function averageInFlight(scope: Scope): string {
+  const duration = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION;
+  return share(rate(duration, scope, { suffix: '_sum' }), lifetime(scope));
+}
+
+/** Share of the generations' time with two or more windows in flight. */
+export function parallelFraction(scope: Scope): string {
+  return share(rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME, scope), lifetime(scope));
+}
+
+/** Share of the generations' time with `depth` windows in flight. */
+export function fullFraction(scope: Scope): string {
+  return share(rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME, scope), lifetime(scope));
+}
+
+/** Share of the generations' time with no window in flight. */
+export function idleFraction(scope: Scope): string {
+  const level = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL);
+  const idle = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope, {
+    match: `${level}="0"`,
+  });
+  return share(idle, lifetime(scope));
+}
+
+/** Windows that were stale, as a share of those opened. */
+export function staleFraction(scope: Scope): string {
+  return share(
+    rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED, scope),
+    rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED, scope),
+  );
+}
+
+/** Accepted candidate tokens, as a share of those proposed. */
+export function acceptanceRate(scope: Scope): string {
+  return share(
+    rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, scope),
+    rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, scope),
+  );
+}
+
+/** Horizon refills that found tokens, as a share of the attempts. */
+export function refillHitRate(scope: Scope): string {
+  const outcome = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME);
+  const refills = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS;
+  const success = LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS;
+  return share(rate(refills, scope, { match: `${outcome}="${success}"` }), rate(refills, scope));
+}
+
+/** Generations whose predictions came back over the reverse fallback, as a share of all. */
+export function reverseFallbackFraction(scope: Scope): string {
+  const path = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH);
+  const returns = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS;
+  const fallback = LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK;
+  return share(rate(returns, scope, { match: `${path}="${fallback}"` }), rate(returns, scope));
+}

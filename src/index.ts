@@ -38,7 +38,7 @@ export {
 export {
   StageTelemetry,
   type StageTelemetryOptions,
-  StageWindow,
+  type StageWindow,
 } from './tracing/stage-telemetry.js';
 export { stampGenerationSpan } from './tracing/stamp-generation-span.js';
 export {

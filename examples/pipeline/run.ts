@@ -54,7 +54,7 @@ function generate(options: RunOptions, index: number, prompt: number[]): Promise
   const { tokens, width } = args;
   const id = firstId + index;
   return telemetry.run(
-    { depth, requestModel: MODEL, attributes: { [RUN_ATTRIBUTE]: name } },
+    { depth, requestModel: MODEL, metricAttributes: { [RUN_ATTRIBUTE]: name } },
     (observed) => new Generation(chain, observed, { id, prompt, tokens, width }).run(),
   );
 }

@@ -1,5 +1,6 @@
 import {
   type Attributes,
+  type Context,
   context,
   type Meter,
   type TracerProvider,
@@ -25,7 +26,8 @@ import {
   VerifyWindowScheduler,
   type VerifyWindowSchedulerOptions,
 } from '../scheduler/scheduler.js';
-import { errorTypeOf, markFailed } from './failure.js';
+import { endSpan, errorTypeOf } from './failure.js';
+import { Guard } from './guard.js';
 import { SpanClock } from './span-clock.js';
 import { TracerSource } from './tracer-source.js';
 import { VerifyWindowTracer } from './verify-window-tracer.js';
@@ -40,31 +42,52 @@ export interface GenerationTelemetryOptions {
   readonly meter?: Meter;
   /** Default: the global provider. */
   readonly tracerProvider?: TracerProvider;
+  /**
+   * Called with each window span before it ends, to add to it. What it throws is reported once,
+   * through the API's `diag`.
+   */
   readonly onWindowSpan?: WindowSpanHook;
 }
 
 export interface GenerationOptions extends VerifyWindowSchedulerOptions {
   /** `gen_ai.operation.name`. Default: `text_completion`. */
   readonly operationName?: string;
-  /** `gen_ai.request.model`: the model that the request asked for. */
+  /**
+   * `gen_ai.request.model`: the model that the request asked for. It becomes an attribute of
+   * metrics, so do not pass on any text that a client may send.
+   */
   readonly requestModel?: string;
   /** `gen_ai.response.model`: the model that answers. */
   readonly responseModel?: string;
-  /** Attributes of the scheduler's metrics: few, and bounded. */
-  readonly attributes?: Attributes;
+  /** Further attributes of this generation's metrics, its scheduler's included: few, and bounded. */
+  readonly metricAttributes?: Attributes;
 }
 
 /** What the coordinator's decode loop gets. */
 export interface GenerationInProgress {
   readonly scheduler: VerifyWindowScheduler;
-  /** Takes note of tokens that were committed just now. */
+  /** Takes note of tokens that were committed just now. What is no count of tokens is ignored. */
   tokensCommitted(count: number): void;
 }
 
 /**
  * Observes whole generations of a coordinator: for each, a `llama_stage.generation` span with a
  * span for every window, and `gen_ai.server.request.duration`, `gen_ai.server.time_to_first_token`
- * and `gen_ai.server.time_per_output_token`, in seconds, as the GenAI conventions define them.
+ * and `gen_ai.server.time_per_output_token`, in seconds, as the GenAI conventions define them: the
+ * first with the `error.type` of a generation that failed, the others only of those that did not.
+ *
+ * Where the telemetry itself fails, that is reported once through the API's `diag`, and the
+ * generation goes on.
+ *
+ * @example
+ * const generations = new GenerationTelemetry({ metrics });
+ * await generations.run({ depth: 4 }, async ({ scheduler, tokensCommitted }) => {
+ *   const window = scheduler.open(basePosition, decodeStep);
+ *   send(window.id, candidates, injectTraceContext(windowContext(scheduler, window)));
+ *   const reply = await nextReply();
+ *   scheduler.completeNext(reply.windowId, { proposedTokens: 8, acceptedTokens: 5 });
+ *   tokensCommitted(6);
+ * });
  */
 export class GenerationTelemetry {
   readonly #providerName: string;
@@ -72,6 +95,7 @@ export class GenerationTelemetry {
   readonly #source: TracerSource;
   readonly #windows: VerifyWindowTracer;
   readonly #histograms: FollowedHistograms<keyof typeof INSTRUMENTS>;
+  readonly #guard = new Guard('observing a generation failed');
 
   constructor(options: GenerationTelemetryOptions = {}) {
     const { meter, metrics, onWindowSpan, providerName = 'llama_stage', tracerProvider } = options;
@@ -87,9 +111,10 @@ export class GenerationTelemetry {
 
   /**
    * Runs the decode loop of one generation inside its span, with a scheduler of its own that is
-   * closed when the loop has ended.
+   * closed when the loop has ended, however it did.
    *
-   * @returns what `decode` returns. What it throws is thrown again, and marks the span as failed.
+   * @returns what `decode` returns. What it throws is thrown again, and the span says what kind of
+   * error it was.
    * @throws {VerifyWindowError} `invalid_argument` for a scheduler that cannot be.
    */
   async run<Result>(
@@ -97,56 +122,65 @@ export class GenerationTelemetry {
     decode: (generation: GenerationInProgress) => Result | Promise<Result>,
   ): Promise<Result> {
     const attributes = this.#attributesOf(options);
-    const clock = new SpanClock();
-    const span = this.#source.tracer.startSpan(SPAN_LLAMA_STAGE_GENERATION, {
-      attributes,
-      startTime: clock.now(),
-    });
-    const inSpan = trace.setSpan(context.active(), span);
     const startedAt = performance.now();
+    const clock = new SpanClock();
+    const outside = context.active();
+    const span = this.#guard.run(() =>
+      this.#source.tracer.startSpan(
+        SPAN_LLAMA_STAGE_GENERATION,
+        { attributes, startTime: clock.now() },
+        outside,
+      ),
+    );
+    const inside = span === undefined ? outside : trace.setSpan(outside, span);
     let progress: Progress | undefined;
-    let failure: { readonly error: unknown } | undefined;
+    let errorType: string | undefined;
     try {
-      return await context.with(inSpan, () => {
+      return await context.with(inside, () => {
         const scheduler = new VerifyWindowScheduler(options);
         progress = new Progress(scheduler, startedAt);
-        this.#windows.observe(scheduler, inSpan);
-        this.#metrics?.observe(scheduler, options.attributes);
+        this.#windows.observe(scheduler, inside);
+        this.#guard.run(() => this.#metrics?.observe(scheduler, options.metricAttributes));
         return decode(progress);
       });
     } catch (error) {
-      failure = { error };
+      errorType = errorTypeOf(error);
       throw error;
     } finally {
-      progress?.scheduler.close();
-      if (failure !== undefined) markFailed(span, failure.error);
-      this.#record(attributes, startedAt, progress, failure);
-      span.end(clock.now());
+      const durationMs = performance.now() - startedAt;
+      this.#guard.run(() => progress?.scheduler.close());
+      this.#guard.run(() => {
+        const metricAttributes = { ...options?.metricAttributes, ...attributes };
+        this.#record(durationMs, progress, errorType, metricAttributes, inside);
+      });
+      this.#guard.run(() => endSpan(span, clock, errorType));
     }
   }
 
   #record(
-    attributes: Attributes,
-    startedAt: number,
+    durationMs: number,
     progress: Progress | undefined,
-    failure: { readonly error: unknown } | undefined,
+    errorType: string | undefined,
+    attributes: Attributes,
+    inside: Context,
   ): void {
-    this.#histograms.get('requestDuration').record((performance.now() - startedAt) / 1000, {
-      ...attributes,
-      ...(failure !== undefined && { [ATTR_ERROR_TYPE]: errorTypeOf(failure.error) }),
-    });
-    if (failure !== undefined || progress === undefined) return;
-    const { timeToFirstToken, timePerOutputToken } = progress;
+    const duration = this.#histograms.get('requestDuration');
+    if (errorType !== undefined) {
+      duration.record(durationMs / 1000, { ...attributes, [ATTR_ERROR_TYPE]: errorType }, inside);
+      return;
+    }
+    duration.record(durationMs / 1000, attributes, inside);
+    const { timeToFirstToken, timePerOutputToken } = progress ?? {};
     if (timeToFirstToken !== undefined) {
-      this.#histograms.get('timeToFirstToken').record(timeToFirstToken, attributes);
+      this.#histograms.get('timeToFirstToken').record(timeToFirstToken, attributes, inside);
     }
     if (timePerOutputToken !== undefined) {
-      this.#histograms.get('timePerOutputToken').record(timePerOutputToken, attributes);
+      this.#histograms.get('timePerOutputToken').record(timePerOutputToken, attributes, inside);
     }
   }
 
   #attributesOf(options: GenerationOptions): Attributes {
-    const { operationName = 'text_completion', requestModel, responseModel } = options;
+    const { operationName = 'text_completion', requestModel, responseModel } = options ?? {};
     return {
       [ATTR_GEN_AI_OPERATION_NAME]: operationName,
       [ATTR_GEN_AI_PROVIDER_NAME]: this.#providerName,

@@ -1,7 +1,7 @@
 import type { HrTime } from '@opentelemetry/api';
 
-/** More, in milliseconds, than `Date.now` is off by cutting off what is below one. */
-const MAX_DRIFT_MS = 2;
+/** How far, in milliseconds, the two clocks may drift apart before they are put right. */
+const MAX_DRIFT_MS = 1;
 
 /** The wall clock at 0 of `performance.now`, in milliseconds. */
 let originMs = performance.timeOrigin;
@@ -17,8 +17,14 @@ export class SpanClock {
   readonly #originMs: number;
 
   constructor() {
-    const driftMs = Date.now() - performance.now() - originMs;
-    if (Math.abs(driftMs) > MAX_DRIFT_MS) originMs += driftMs;
+    // The process may be held up between two readings, so these bound the origin from both sides.
+    const before = performance.now();
+    const wallMs = Date.now();
+    const earliest = wallMs - performance.now();
+    const latest = wallMs + 1 - before;
+    if (originMs < earliest - MAX_DRIFT_MS || originMs > latest + MAX_DRIFT_MS) {
+      originMs = (earliest + latest) / 2;
+    }
     this.#originMs = originMs;
   }
 

@@ -27,9 +27,14 @@ import {
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
 import { FollowedHistograms } from '../metrics/followed-histograms.js';
-import { markFailed } from './failure.js';
+import { describe } from '../scheduler/describe.js';
+import { VerifyWindowError } from '../scheduler/error.js';
+import { isCount } from '../scheduler/quantities.js';
+import { endSpan } from './failure.js';
+import { Guard } from './guard.js';
+import { settle } from './settle.js';
 import { SpanClock } from './span-clock.js';
-import { extractTraceContext, type TraceCarrier } from './trace-carrier.js';
+import { extractTraceContext, fieldsOf, type TraceCarrier } from './trace-carrier.js';
 import { TracerSource } from './tracer-source.js';
 
 export interface StageTelemetryOptions {
@@ -37,14 +42,26 @@ export interface StageTelemetryOptions {
   readonly index: number;
   /** `llama_stage.stage.id`: a name of the stage that tells nothing of its host. */
   readonly id?: string;
-  /** First layer of the stage. */
+  /** `llama_stage.stage.layer_start`: the first layer of the stage, from 0. */
   readonly layerStart?: number;
-  /** Layer after the last one of the stage. */
+  /** `llama_stage.stage.layer_end`: the layer after the last one of the stage. */
   readonly layerEnd?: number;
   /** For the stage histograms. Default: the global provider's. */
   readonly meter?: Meter;
   /** Default: the global provider. */
   readonly tracerProvider?: TracerProvider;
+}
+
+/** One window on its way through a stage. Each phase takes the code that it is. */
+export interface StageWindow {
+  /** What the next stage's message has to carry: the spans of all stages have the same parent. */
+  readonly carrier: TraceCarrier;
+  /** The stage computes its layers. */
+  compute<Result>(act: () => Result): Result;
+  /** The stage writes the window to the next one. */
+  forwardWrite<Result>(act: () => Result): Result;
+  /** The stage waits for the ones after it. */
+  downstreamWait<Result>(act: () => Result): Result;
 }
 
 const INSTRUMENTS = {
@@ -64,8 +81,12 @@ const SPANS: Readonly<Record<Phase, string>> = {
 /**
  * Observes the windows that pass through one stage: a `llama_stage.stage.verify_window` span below
  * the coordinator's, a span for each phase, and for each phase its histogram of durations in
- * seconds. The histograms are recorded whether the trace is sampled or not; a window without a
- * sampled trace gets no span at all.
+ * seconds. The histograms are recorded whether the trace is sampled or not, and whether the phase
+ * fails or not; a window without a sampled trace gets no span at all.
+ *
+ * The code of a window and of its phases runs with their spans active. It may return a promise:
+ * they last until it is settled. Where the telemetry itself fails, that is reported once through
+ * the API's `diag`, and the work goes on.
  *
  * @example
  * const stage = new StageTelemetry({ index: 1 });
@@ -77,16 +98,30 @@ const SPANS: Readonly<Record<Phase, string>> = {
 export class StageTelemetry {
   readonly #source: TracerSource;
   readonly #histograms: FollowedHistograms<Phase>;
-  readonly #attributes: Attributes;
-  readonly #metricAttributes: Attributes;
+  readonly #windowAttributes: Attributes;
+  readonly #phaseAttributes: Attributes;
+  readonly #guard = new Guard('observing a stage failed');
 
+  /**
+   * @throws {VerifyWindowError} `invalid_argument` for an index or a layer that is no count, for
+   * layers that end before they start, and for an id that is no text.
+   */
   constructor(options: StageTelemetryOptions) {
-    const { id, index, layerEnd, layerStart, meter, tracerProvider } = options;
+    const { id, index, layerEnd, layerStart, meter, tracerProvider } = options ?? {};
+    requireCount('index', index);
+    if (layerStart !== undefined) requireCount('layerStart', layerStart);
+    if (layerEnd !== undefined) requireCount('layerEnd', layerEnd);
+    if (layerStart !== undefined && layerEnd !== undefined && layerEnd < layerStart) {
+      refuse(`layerEnd must be at least layerStart, ${layerStart}, got ${layerEnd}`);
+    }
+    if (id !== undefined && typeof id !== 'string') {
+      refuse(`id must be a string, got ${describe(id)}`);
+    }
     this.#source = new TracerSource(tracerProvider);
     this.#histograms = new FollowedHistograms(INSTRUMENTS, meter);
-    this.#metricAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
-    this.#attributes = {
-      ...this.#metricAttributes,
+    this.#phaseAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
+    this.#windowAttributes = {
+      ...this.#phaseAttributes,
       ...(id !== undefined && { [ATTR_LLAMA_STAGE_STAGE_ID]: id }),
       ...(layerStart !== undefined && { [ATTR_LLAMA_STAGE_STAGE_LAYER_START]: layerStart }),
       ...(layerEnd !== undefined && { [ATTR_LLAMA_STAGE_STAGE_LAYER_END]: layerEnd }),
@@ -98,122 +133,86 @@ export class StageTelemetry {
    *
    * @param carrier what the message carried of trace context, as it came off the wire. Missing or
    * broken, it costs the spans and nothing else.
-   * @returns what `work` returns. What it throws, or rejects with, is passed on and marks the span
-   * as failed.
+   * @returns what `work` returns. What it throws, or rejects with, is passed on, and the span says
+   * what kind of error it was.
    */
   window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
     const parent = extractTraceContext(carrier);
-    const isTraced = trace.getSpanContext(parent) !== undefined;
-    const span = isTraced ? this.#startWindowSpan(parent) : undefined;
-    const window = new StageWindow(carrier, (phase, act) => this.#phase(phase, span, act));
+    const clock = new SpanClock();
+    const span = hasTrace(parent) ? this.#startWindowSpan(parent, clock) : undefined;
+    // Also one that is not sampled: then what the host traces in here is not to be sampled either.
+    const inside = span && trace.setSpan(parent, span);
+    const phaseParent = span?.isRecording() ? inside : undefined;
+    const phase =
+      (name: Phase) =>
+      <Output>(act: () => Output) =>
+        this.#phase(name, phaseParent, clock, act);
+    const window: StageWindow = {
+      carrier: fieldsOf(carrier),
+      compute: phase('compute'),
+      forwardWrite: phase('forwardWrite'),
+      downstreamWait: phase('downstreamWait'),
+    };
     return settle(
-      // A trace that is not sampled is still the one that spans of the host belong to.
-      () =>
-        isTraced ? context.with(span?.context ?? parent, work, undefined, window) : work(window),
-      (failure) => endSpan(span, failure),
+      () => runIn(inside, () => work(window)),
+      (errorType) => this.#guard.run(() => endSpan(span, clock, errorType)),
     );
   }
 
-  #phase<Result>(phase: Phase, parent: ActiveSpan | undefined, act: () => Result): Result {
-    const span = parent && this.#startSpan(SPANS[phase], parent.context, parent.clock);
+  #phase<Result>(
+    phase: Phase,
+    parent: Context | undefined,
+    clock: SpanClock,
+    act: () => Result,
+  ): Result {
+    const options = { attributes: this.#phaseAttributes };
+    const span = parent && this.#startSpan(SPANS[phase], options, parent, clock);
+    const inside = span && trace.setSpan(context.active(), span);
     const startedAt = performance.now();
     return settle(
-      () => (span === undefined ? act() : context.with(span.context, act)),
-      (failure) => {
+      () => runIn(inside, act),
+      (errorType) => {
         const seconds = (performance.now() - startedAt) / 1000;
-        this.#histograms.get(phase).record(seconds, this.#metricAttributes);
-        endSpan(span, failure);
+        this.#guard.run(() => {
+          this.#histograms.get(phase).record(seconds, this.#phaseAttributes, inside);
+        });
+        this.#guard.run(() => endSpan(span, clock, errorType));
       },
     );
   }
 
-  #startWindowSpan(parent: Context): ActiveSpan | undefined {
-    const options = { kind: SpanKind.SERVER, attributes: this.#attributes };
-    return this.#startSpan(SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW, parent, new SpanClock(), options);
+  #startWindowSpan(parent: Context, clock: SpanClock): Span | undefined {
+    const options = { kind: SpanKind.SERVER, attributes: this.#windowAttributes };
+    return this.#startSpan(SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW, options, parent, clock);
   }
 
-  /** Starts a span; nothing comes of one that is not recorded. */
   #startSpan(
     name: string,
+    options: SpanOptions,
     parent: Context,
     clock: SpanClock,
-    options: SpanOptions = {},
-  ): ActiveSpan | undefined {
-    const span = this.#source.tracer.startSpan(
-      name,
-      { ...options, startTime: clock.now() },
-      parent,
+  ): Span | undefined {
+    return this.#guard.run(() =>
+      this.#source.tracer.startSpan(name, { ...options, startTime: clock.now() }, parent),
     );
-    return span.isRecording() ? { span, clock, context: trace.setSpan(parent, span) } : undefined;
   }
 }
 
-/** A span that is recorded, and the context in which what belongs to it runs. */
-interface ActiveSpan {
-  readonly span: Span;
-  readonly clock: SpanClock;
-  readonly context: Context;
-}
-
-/** One window on its way through a stage. Each phase takes the code that it is. */
-export class StageWindow {
-  /** What the next stage's message has to carry: the spans of all stages have the same parent. */
-  readonly carrier: TraceCarrier;
-  readonly #phase: <Result>(phase: Phase, act: () => Result) => Result;
-
-  /** Use {@link StageTelemetry.window}. */
-  constructor(carrier: unknown, phase: <Result>(phase: Phase, act: () => Result) => Result) {
-    this.carrier = typeof carrier === 'object' && carrier !== null ? (carrier as TraceCarrier) : {};
-    this.#phase = phase;
-  }
-
-  /** The stage computes its layers. */
-  compute<Result>(act: () => Result): Result {
-    return this.#phase('compute', act);
-  }
-
-  /** The stage writes the window to the next one. */
-  forwardWrite<Result>(act: () => Result): Result {
-    return this.#phase('forwardWrite', act);
-  }
-
-  /** The stage waits for the ones after it. */
-  downstreamWait<Result>(act: () => Result): Result {
-    return this.#phase('downstreamWait', act);
+function requireCount(name: string, value: unknown): void {
+  if (!isCount(value)) {
+    refuse(`${name} must be a non-negative safe integer, got ${describe(value)}`);
   }
 }
 
-function endSpan(active: ActiveSpan | undefined, failure: Failure | undefined): void {
-  if (active === undefined) return;
-  if (failure !== undefined) markFailed(active.span, failure.error);
-  active.span.end(active.clock.now());
+function refuse(message: string): never {
+  throw new VerifyWindowError('invalid_argument', message);
 }
 
-interface Failure {
-  readonly error: unknown;
+function hasTrace(from: Context): boolean {
+  const spanContext = trace.getSpanContext(from);
+  return spanContext !== undefined && trace.isSpanContextValid(spanContext);
 }
 
-/** Runs `act`, and calls `finish` when it has returned, thrown or settled. */
-function settle<Result>(act: () => Result, finish: (failure?: Failure) => void): Result {
-  let result: Result;
-  try {
-    result = act();
-  } catch (error) {
-    finish({ error });
-    throw error;
-  }
-  if (!(result instanceof Promise)) {
-    finish();
-    return result;
-  }
-  return result.then(
-    (value) => {
-      finish();
-      return value;
-    },
-    (error: unknown) => {
-      finish({ error });
-      throw error;
-    },
-  ) as Result;
+function runIn<Result>(inside: Context | undefined, act: () => Result): Result {
+  return inside === undefined ? act() : context.with(inside, act);
 }

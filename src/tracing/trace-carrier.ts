@@ -1,4 +1,5 @@
-import { type Context, propagation, ROOT_CONTEXT } from '@opentelemetry/api';
+import { type Context, context, propagation, trace } from '@opentelemetry/api';
+import { Guard } from './guard.js';
 
 /**
  * Trace context as it travels in a stage message: the headers of W3C Trace Context
@@ -7,52 +8,74 @@ import { type Context, propagation, ROOT_CONTEXT } from '@opentelemetry/api';
  */
 export type TraceCarrier = Readonly<Record<string, string>>;
 
-/** More bytes than any propagator has a reason to write; a larger carrier is not sent on. */
+/** More bytes than a trace context has a reason to take. */
 const MAX_CARRIER_BYTES = 4096;
+
+/** A field as propagators write them: the name and the value of an HTTP header, in ASCII. */
+const LINE = /^([\w!#$%&'*+.^`|~-]+): ([\t -~]*)$/;
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder('utf-8', { fatal: true });
+const guard = new Guard('the propagator failed');
 
 /** Writes a context by the global propagator. Empty where there is no trace or no propagator. */
-export function injectTraceContext(context: Context): TraceCarrier {
+export function injectTraceContext(from: Context): TraceCarrier {
   const carrier: Record<string, string> = {};
-  propagation.inject(context, carrier);
+  guard.run(() => propagation.inject(from, carrier));
   return carrier;
 }
 
 /**
- * Reads the context that a message carries. What is missing, broken or no carrier at all gives a
- * context without a trace: a message is worked on whatever it carries.
+ * Reads the trace that a message carries into the active context, in place of the span there. What
+ * is missing, broken or no carrier at all gives a context without a span: a message is worked on
+ * whatever it carries.
  */
 export function extractTraceContext(carrier: unknown): Context {
-  if (typeof carrier !== 'object' || carrier === null) return ROOT_CONTEXT;
-  const fields = Object.entries(carrier).filter(([, value]) => typeof value === 'string');
-  try {
-    return propagation.extract(ROOT_CONTEXT, Object.fromEntries(fields));
-  } catch {
-    // A propagator of the host that cannot read its fields costs the trace, not the message.
-    return ROOT_CONTEXT;
-  }
+  const here = trace.deleteSpan(context.active());
+  return guard.run(() => propagation.extract(here, fieldsOf(carrier))) ?? here;
 }
 
 /**
- * A carrier as bytes, for a binary protocol: UTF-8 lines of `name: value`. No bytes for an empty
- * carrier, and for one that is too large to be a trace context.
+ * A carrier as bytes, for a binary protocol: lines of `name: value`, at most 4096 bytes. Left out
+ * are fields that do not fit, and those that are no ASCII text in one line, which no propagator
+ * writes.
  */
 export function encodeTraceCarrier(carrier: TraceCarrier): Uint8Array {
-  const lines = Object.entries(carrier).map(([name, value]) => `${name}: ${value}`);
-  const bytes = encoder.encode(lines.join('\n'));
-  return bytes.length > MAX_CARRIER_BYTES ? new Uint8Array() : bytes;
+  const lines: string[] = [];
+  let free = MAX_CARRIER_BYTES;
+  for (const [name, value] of Object.entries(fieldsOf(carrier))) {
+    const line = `${name}: ${value}`;
+    // A name with a colon in it would be read as a shorter one.
+    if (line.length > free || LINE.exec(line)?.[1] !== name) continue;
+    lines.push(line);
+    free -= line.length + '\n'.length;
+  }
+  return encoder.encode(lines.join('\n'));
 }
 
 /** Reads what {@link encodeTraceCarrier} wrote; bytes that it cannot have written give no field. */
 export function decodeTraceCarrier(bytes: Uint8Array): TraceCarrier {
-  if (bytes.length > MAX_CARRIER_BYTES) return {};
   try {
-    const lines = decoder.decode(bytes).split('\n');
-    const fields = lines.map((line) => /^([^:\s]+): (.*)$/.exec(line));
+    if (bytes.byteLength > MAX_CARRIER_BYTES) return {};
+    const fields = decoder
+      .decode(bytes)
+      .split('\n')
+      .map((line) => LINE.exec(line));
     return Object.fromEntries(fields.flatMap((match) => (match ? [[match[1], match[2]]] : [])));
   } catch {
+    return {};
+  }
+}
+
+/** The fields of a carrier as it came off the wire: none where it is no carrier. */
+export function fieldsOf(carrier: unknown): TraceCarrier {
+  if (typeof carrier !== 'object' || carrier === null) return {};
+  try {
+    return Object.fromEntries(
+      Object.entries(carrier).filter(([, value]) => typeof value === 'string'),
+    );
+  } catch {
+    // A proxy or a getter that throws.
     return {};
   }
 }

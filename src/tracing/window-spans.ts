@@ -1,13 +1,5 @@
+import { type Context, type Span, SpanKind, type Tracer, trace } from '@opentelemetry/api';
 import {
-  type Context,
-  type Span,
-  SpanKind,
-  SpanStatusCode,
-  type Tracer,
-  trace,
-} from '@opentelemetry/api';
-import {
-  ATTR_ERROR_TYPE,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_DECODE_STEP,
@@ -34,6 +26,7 @@ import type {
   WindowOutcome,
   WindowVerdict,
 } from '../scheduler/verify-window.js';
+import { markFailed } from './failure.js';
 import { SpanClock } from './span-clock.js';
 import { stampGenerationSpan } from './stamp-generation-span.js';
 
@@ -48,7 +41,13 @@ export interface WindowSpansOptions {
   report(error: unknown): void;
 }
 
-/** The spans of one scheduler's windows in flight. It does not know the scheduler. */
+/**
+ * Ends the spans of schedulers that were garbage-collected before they were closed. There is one
+ * for the process, as whoever made the spans may be gone before the scheduler is.
+ */
+const forgotten = new FinalizationRegistry<WindowSpans>((spans) => spans.endAll());
+
+/** The spans of one scheduler's windows in flight. It holds no reference to the scheduler. */
 export class WindowSpans implements VerifyWindowObserver {
   readonly #tracer: Tracer;
   readonly #parent: Context;
@@ -56,7 +55,7 @@ export class WindowSpans implements VerifyWindowObserver {
   readonly #clock = new SpanClock();
   readonly #hook: WindowSpanHook | undefined;
   readonly #report: (error: unknown) => void;
-  /** Oldest first: windows leave in the order in which they came. */
+  /** Oldest first. */
   readonly #inFlight: { readonly window: VerifyWindow; readonly span: Span }[] = [];
 
   constructor({ tracer, parent, hook, report }: WindowSpansOptions) {
@@ -65,6 +64,11 @@ export class WindowSpans implements VerifyWindowObserver {
     this.#generation = trace.getSpan(parent);
     this.#hook = hook;
     this.#report = report;
+  }
+
+  watch(scheduler: VerifyWindowScheduler): void {
+    scheduler.subscribe(this);
+    forgotten.register(scheduler, this, this);
   }
 
   /** The context of a window in flight. */
@@ -108,10 +112,7 @@ export class WindowSpans implements VerifyWindowObserver {
 
   dropped({ inFlight }: VerifyWindowScheduler, window: VerifyWindow, reason: DropReason): void {
     const span = this.#take(window);
-    if (span === undefined) return;
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
-    this.#end(window, span);
+    if (span !== undefined) this.#drop(window, span, reason, inFlight);
   }
 
   recoveryEpoch(_scheduler: VerifyWindowScheduler, markedStale: number): void {
@@ -122,15 +123,20 @@ export class WindowSpans implements VerifyWindowObserver {
     );
   }
 
-  /** A reply that is not the oldest window's is that window's fault to show: it waits in vain. */
-  refused(_scheduler: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
+  /**
+   * The oldest window shows the error: the refused call was to retire it, and whose reply it was
+   * that came, if that of any window, is not known.
+   */
+  refused({ inFlight }: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
     if (code !== ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER) return;
-    const oldest = this.#inFlight[0]?.span;
-    oldest?.setAttribute(ATTR_ERROR_TYPE, code);
-    oldest?.setStatus({ code: SpanStatusCode.ERROR });
+    // Where not all windows have spans, the first span need not be that of the oldest window.
+    const oldest = this.#inFlight.length === inFlight ? this.#inFlight[0] : undefined;
+    if (oldest !== undefined) markFailed(oldest.span, code);
   }
 
   closed(scheduler: VerifyWindowScheduler): void {
+    forgotten.unregister(this);
+    this.endAll();
     if (this.#generation !== undefined) stampGenerationSpan(this.#generation, scheduler.stats());
   }
 
@@ -138,21 +144,31 @@ export class WindowSpans implements VerifyWindowObserver {
     this.#report(error);
   }
 
-  /** Ends what is left of a scheduler that was forgotten. */
-  abandon(): void {
+  /** Ends what there still is, as windows that a close dropped. It does not throw. */
+  endAll(): void {
     for (const { window, span } of this.#inFlight.splice(0)) {
-      span.setAttribute(
-        ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
-        LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
-      );
-      this.#end(window, span);
+      try {
+        this.#drop(window, span, LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED, 0);
+      } catch (error) {
+        this.#report(error);
+      }
     }
   }
 
-  /** The span of the window that left: none for one that was in flight before this watched. */
+  /**
+   * The span of the window that left: none for one that was opened before this watched. It is the
+   * oldest one, unless another observer retired a window while this was still to hear of it.
+   */
   #take(window: VerifyWindow): Span | undefined {
-    if (this.#inFlight[0]?.window !== window) return undefined;
-    return this.#inFlight.shift()?.span;
+    if (this.#inFlight[0]?.window === window) return this.#inFlight.shift()?.span;
+    const place = this.#inFlight.findIndex((entry) => entry.window === window);
+    return place < 0 ? undefined : this.#inFlight.splice(place, 1)[0]?.span;
+  }
+
+  #drop(window: VerifyWindow, span: Span, reason: DropReason, inFlightAfter: number): void {
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlightAfter);
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
+    this.#end(window, span);
   }
 
   #end(window: VerifyWindow, span: Span): void {

@@ -93,7 +93,10 @@ describe('the pipeline', PROCESSES, () => {
     const [, urls = ''] = await program.said(/their metrics: (.+)\n/);
     const [, url = ''] = await program.said(/the run is over; (\S+)/);
     const scraped = await scrape(url);
-    expect(scraped).toMatch(/gen_ai_server_request_duration_count\{.*back-off-n-gram.*\} 6/);
+    for (const run of ['control', 'pipelined']) {
+      const generations = `gen_ai_server_request_duration_count{pipeline_run="${run}",.*} 3`;
+      expect(scraped).toMatch(new RegExp(generations));
+    }
     const windows = countOf(scraped, 'llama_stage_verify_window_duration');
     expect(windows).toBeGreaterThan(0);
     expect(countOf(scraped, 'llama_stage_stage_compute_duration', 0)).toBe(windows);

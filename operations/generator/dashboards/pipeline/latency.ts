@@ -1,0 +1,89 @@
+import {
+  INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+  INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
+  INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+} from '../../../../semconv/instruments.js';
+import type { Row } from '../assemble.js';
+import { heatmap, percentiles } from '../panels.js';
+import { generationTraces } from '../trace-link.js';
+import { WINDOWS } from '../variables.js';
+
+/** Question 2. */
+export function latency(): Row {
+  return {
+    title: 'Did it cut the exposed latency?',
+    panels: [
+      firstToken().span(8),
+      perOutputToken().span(8),
+      wholeRequest().span(8),
+      windowPercentiles(),
+      windowHeatmap(),
+    ],
+  };
+}
+
+function firstToken() {
+  return percentiles(
+    {
+      title: 'Time to first token',
+      read: 'From the arrival of a request to its first token. Depth hardly changes it: no window is in flight before the prompt is computed. There is no threshold, as the prompt and the model set it.',
+      act: 'Where it grows with the load, requests queue for the first stage; see how busy the stages are.',
+    },
+    's',
+    INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+    WINDOWS,
+  ).links([generationTraces()]);
+}
+
+function perOutputToken() {
+  return percentiles(
+    {
+      title: 'Time per output token',
+      read: 'Mean time from one token to the next, of each request after its first token. It is what pipelining shortens: hold it against the same percentile at depth 1. There is no threshold, as the model and the chain set it.',
+      act: 'p99 far above p50 means that some requests speculate badly: look at the acceptance, and at the traces of slow ones.',
+    },
+    's',
+    INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
+    WINDOWS,
+  ).links([generationTraces()]);
+}
+
+function wholeRequest() {
+  return percentiles(
+    {
+      title: 'Request duration',
+      read: 'From the arrival of a request to its last token. It depends on how many tokens were asked for; compare like with like.',
+      act: 'If it grew and the time per output token did not, the answers became longer, or the first token later.',
+    },
+    's',
+    INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+    WINDOWS,
+  ).links([generationTraces()]);
+}
+
+function windowPercentiles() {
+  return percentiles(
+    {
+      title: 'Window duration',
+      read: 'From the admission of a window to its reply, stale ones included: the round trip that pipelining has to hide. It may grow with the depth, as windows queue for the slowest stage; what counts is the time per output token.',
+      act: 'If it grows as fast as the depth does, the chain is at its limit, and more depth only lengthens the queue. A sudden step is a slow link or stage: see the dashboard of the stages.',
+    },
+    's',
+    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+    WINDOWS,
+  ).links([generationTraces()]);
+}
+
+function windowHeatmap() {
+  return heatmap(
+    {
+      title: 'Window duration, spread',
+      read: 'Windows per second in each range of durations; the darker, the more. One band is a healthy chain.',
+      act: 'Two bands are two kinds of ways: a slow worker among fast ones, or replies over the reverse fallback. Choose single instances to tell which.',
+    },
+    's',
+    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+    WINDOWS,
+  ).links([generationTraces()]);
+}

@@ -1,0 +1,112 @@
+import { AxisPlacement } from '@grafana/grafana-foundation-sdk/common';
+import { ATTR_ERROR_TYPE } from '../../../../semconv/attributes.js';
+import {
+  INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
+} from '../../../../semconv/instruments.js';
+import { labelName } from '../../prometheus-names.js';
+import { rate, type Scope } from '../../promql.js';
+import type { Row } from '../assemble.js';
+import {
+  committedAtLeast,
+  committedAtMost,
+  current,
+  depth,
+  generationsUnderWay,
+  outputRateOfOne,
+} from '../expressions.js';
+import { colored, fixed, timeseries } from '../panels.js';
+import { generationTraces } from '../trace-link.js';
+import { WINDOWS } from '../variables.js';
+
+const TOKENS = 'suffix: tokens/s';
+const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
+
+/** Question 1. */
+export function outputRate(): Row {
+  return {
+    title: 'Did it raise the output rate?',
+    panels: [rateOfOne(), committedTokens(), finished(), underWay()],
+  };
+}
+
+function rateOfOne() {
+  return timeseries(
+    {
+      title: 'Output rate of one generation',
+      read: 'Tokens per second that a generation gives while it decodes: one over the mean time per output token of the generations that finished. The dashed line, on the right, is the depth of those under way. Pipelining helps as far as the rate rises above that of a control at depth 1: set the depth to 1 for a while, or compare with a job that has it.',
+      act: 'A rate no better than that of depth 1 has its cause in one of the rows below: a queue that is not full, waste, or guesses that are rejected.',
+    },
+    TOKENS,
+    [
+      ['tokens per second', outputRateOfOne(WINDOWS)],
+      ['depth', depth(WINDOWS)],
+    ],
+  ).overrideByName('depth', [
+    fixed('text'),
+    { id: 'unit', value: 'suffix: windows' },
+    { id: 'custom.axisPlacement', value: AxisPlacement.Right },
+    { id: 'custom.fillOpacity', value: 0 },
+    { id: 'custom.lineStyle', value: { fill: 'dash', dash: [10, 10] } },
+  ]);
+}
+
+function committedTokens() {
+  return colored(
+    timeseries(
+      {
+        title: 'Committed tokens of all generations',
+        read: "Tokens per second, over all workers. No metric counts committed tokens, so the rate lies between two that do: the accepted candidates, and the target's own token of each reply; at least without the token after a full accept, which may be the next window's first candidate, at most with it. At depth 1 it is the upper line; the more windows are in flight, the nearer it comes to the lower one.",
+        act: 'Compare with the generations under way: fewer of them give fewer tokens. A fall with as many under way shows in the rate of one generation too.',
+      },
+      TOKENS,
+      [
+        ['at least', committedAtLeast(WINDOWS)],
+        ['at most', committedAtMost(WINDOWS)],
+      ],
+    ).overrideByName('at most', [{ id: 'custom.fillBelowTo', value: 'at least' }]),
+    { 'at least': 'blue', 'at most': 'light-blue' },
+  );
+}
+
+function finished() {
+  return timeseries(
+    {
+      title: 'Generations finished',
+      read: 'Requests per second that were answered, and those that failed, by the type of their error; a line at nothing where none did.',
+      act: 'Failed requests point at the coordinator, or at a stage that is gone: the traces have the error. None at all, with generations under way, means that they hang.',
+    },
+    'reqps',
+    [
+      ['answered', requests({ ...WINDOWS, match: `${WINDOWS.match}, ${ERROR_TYPE}=""` })],
+      [`failed {{${ERROR_TYPE}}}`, failures()],
+    ],
+  )
+    .overrideByName('answered', [fixed('green')])
+    .links([generationTraces()]);
+}
+
+function failures(): string {
+  const match = `${WINDOWS.match}, ${ERROR_TYPE}!=""`;
+  const failed = requests({ ...WINDOWS, match, by: ERROR_TYPE });
+  return `${failed} or (0 * ${requests(WINDOWS)} unless on () ${failed})`;
+}
+
+function requests(scope: Scope): string {
+  return rate(INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION, scope, { suffix: '_count' });
+}
+
+function underWay() {
+  return timeseries(
+    {
+      title: 'Generations under way',
+      read: 'Live schedulers, one for each generation: as the last collection found them, and on average over the interval, which short generations cannot slip through.',
+      act: 'A number that only grows means that schedulers are not closed: each holds its windows until it is. Zero means that no request comes in.',
+    },
+    'short',
+    [
+      ['at the collection', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT, WINDOWS)],
+      ['on average', generationsUnderWay(WINDOWS)],
+    ],
+  );
+}

@@ -36,10 +36,10 @@ export function quantile(q: number, instrument: I.HistogramInstrument, scope: Sc
   return `histogram_quantile(${q}, ${rate(instrument, { ...scope, by }, { suffix: '_bucket' })})`;
 }
 
-/** The mean of a histogram's values. */
+/** The mean of a histogram's values; nothing where there is no value. */
 export function mean(instrument: I.HistogramInstrument, scope: Scope): string {
   const sum = rate(instrument, scope, { suffix: '_sum' });
-  return `${sum} / ${rate(instrument, scope, { suffix: '_count' })}`;
+  return share(sum, rate(instrument, scope, { suffix: '_count' }));
 }
 
 /** A part as a share of the whole; nothing where there is no whole. */

@@ -4,6 +4,7 @@
 # kept. Needs Go 1.26 or newer; a first run takes some minutes for each program.
 set -euo pipefail
 
+ROOT="$(cd "$(dirname "$0")/../.." && pwd)"
 BIN="${1:-${LLAMA_STAGE_OTEL_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-stage-otel/bin}}"
 PROMETHEUS=v0.316.0 # Prometheus 3
 JAEGER=v1.76.0 # Jaeger 2
@@ -37,6 +38,29 @@ build() {
   echo "$version" > "$BIN/$name.version"
 }
 
+# build_collector: the Collector with the components that our configurations need.
+build_collector() {
+  local manifest="$ROOT/operations/collector/manifest.yaml"
+  local version
+  version="$COLLECTOR-$(git hash-object "$manifest")"
+  if is_built otelcol "$version"; then
+    echo "otelcol $COLLECTOR: there"
+    return
+  fi
+  echo "otelcol $COLLECTOR: building"
+  local module="$work/otelcol"
+  mkdir "$module"
+  (
+    cd "$module"
+    go mod init build.invalid/otelcol
+    go get -tool "go.opentelemetry.io/collector/cmd/builder@$COLLECTOR"
+    go tool builder --config "$manifest"
+    mv otelcol/otelcol "$BIN/otelcol"
+  )
+  echo "$version" > "$BIN/otelcol.version"
+}
+
 build prometheus github.com/prometheus/prometheus/cmd/prometheus "$PROMETHEUS"
 build promtool github.com/prometheus/prometheus/cmd/promtool "$PROMETHEUS"
 build jaeger github.com/jaegertracing/jaeger/cmd/jaeger "$JAEGER"
+build_collector

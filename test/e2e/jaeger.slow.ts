@@ -1,6 +1,3 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../examples/pipeline/report.js';
 import * as semconv from '../../semconv/index.js';
@@ -21,9 +18,6 @@ const GENERATIONS = 8;
 const KIND = { [GENERATION]: 1, [WINDOW]: 3, [STAGE]: 2 } as Readonly<Record<string, number>>;
 const STATUS_ERROR = 2;
 
-const folder = mkdtempSync(join(tmpdir(), 'llama-stage-otel-e2e-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
 describe.skipIf(findMissing(['jaeger']))('in the real Jaeger', () => {
   let jaeger: Jaeger;
   let report: Report;
@@ -32,7 +26,7 @@ describe.skipIf(findMissing(['jaeger']))('in the real Jaeger', () => {
     trace.filter((span) => span.name === name);
 
   beforeAll(async () => {
-    jaeger = await Jaeger.start(folder);
+    jaeger = await Jaeger.start();
     report = await runExample(['--depth', '4', '--generations', `${GENERATIONS}`], {
       OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: jaeger.tracesEndpoint,
     });

@@ -1,6 +1,4 @@
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { stringify } from 'yaml';
+import { resolve } from 'node:path';
 import { findProgram, freePorts, getJson, type Running, startServer } from './programs.js';
 
 /** A span as Jaeger's query API gives it. */
@@ -18,45 +16,46 @@ export interface JaegerSpan {
   readonly resource: Record<string, unknown>;
 }
 
-/** The real Jaeger 2 with a store in memory, on ports of its own. */
+const CONFIG = resolve('operations/jaeger/jaeger.yaml');
+
+/** The real Jaeger 2 with a store in memory, as users have it, on ports of its own. */
 export class Jaeger {
   readonly #server: Running;
   readonly #query: string;
+  /** Where it takes OTLP over gRPC: host and port. */
+  readonly grpcAddress: string;
   readonly tracesEndpoint: string;
 
-  static async start(folder: string): Promise<Jaeger> {
-    const [query = 0, queryGrpc = 0, otlp = 0] = await freePorts(3);
-    const config = {
-      service: {
-        extensions: ['jaeger_storage', 'jaeger_query'],
-        pipelines: {
-          traces: { receivers: ['otlp'], exporters: ['jaeger_storage_exporter'] },
-        },
-        telemetry: { metrics: { level: 'none' } },
-      },
-      extensions: {
-        jaeger_query: {
-          storage: { traces: 'memory' },
-          http: { endpoint: `127.0.0.1:${query}` },
-          grpc: { endpoint: `127.0.0.1:${queryGrpc}` },
-        },
-        jaeger_storage: { backends: { memory: { memory: { max_traces: 10_000 } } } },
-      },
-      receivers: { otlp: { protocols: { http: { endpoint: `127.0.0.1:${otlp}` } } } },
-      exporters: { jaeger_storage_exporter: { trace_storage: 'memory' } },
+  static async start(): Promise<Jaeger> {
+    const ports = await freePorts(5);
+    const [query, queryGrpc, grpc, http] = ports.map((port) => `127.0.0.1:${port}`);
+    const variables = {
+      QUERY_ADDRESS: `${query}`,
+      QUERY_GRPC_ADDRESS: `${queryGrpc}`,
+      OTLP_GRPC_ADDRESS: `${grpc}`,
+      OTLP_HTTP_ADDRESS: `${http}`,
+      TELEMETRY_PORT: `${ports[4]}`,
     };
-    const file = join(folder, 'jaeger.yaml');
-    writeFileSync(file, stringify(config));
-    const url = `http://127.0.0.1:${query}`;
     const program = findProgram('jaeger') ?? 'jaeger';
-    const server = await startServer(program, ['--config', file], `${url}/api/services`);
-    return new Jaeger(server, url, `http://127.0.0.1:${otlp}/v1/traces`);
+    const url = `http://${query}`;
+    const server = await startServer(
+      program,
+      ['--config', CONFIG],
+      `${url}/api/services`,
+      variables,
+    );
+    return new Jaeger(server, url, `${grpc}`, `http://${http}/v1/traces`);
   }
 
-  private constructor(server: Running, query: string, tracesEndpoint: string) {
+  private constructor(server: Running, query: string, grpcAddress: string, tracesEndpoint: string) {
     this.#server = server;
     this.#query = query;
+    this.grpcAddress = grpcAddress;
     this.tracesEndpoint = tracesEndpoint;
+  }
+
+  get pid(): number | undefined {
+    return this.#server.process.pid;
   }
 
   stop(): Promise<void> {
@@ -68,8 +67,9 @@ export class Jaeger {
     return answer.services;
   }
 
-  /** All traces of a service, each as its spans. */
+  /** All traces of a service, each as its spans; none of a service that it has not heard of. */
   async traces(service: string): Promise<JaegerSpan[][]> {
+    if (!(await this.services()).includes(service)) return [];
     const query = new URLSearchParams({
       'query.service_name': service,
       'query.start_time_min': new Date(Date.now() - 3_600_000).toISOString(),

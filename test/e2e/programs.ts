@@ -38,8 +38,12 @@ export async function startServer(
   program: string,
   args: readonly string[],
   url: string,
+  variables: Readonly<Record<string, string>> = {},
 ): Promise<Running> {
-  const process = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const process = spawn(program, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...env, ...variables },
+  });
   let output = '';
   for (const stream of [process.stdout, process.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => {
@@ -92,6 +96,24 @@ export async function freePorts(count: number): Promise<number[]> {
       return port;
     }),
   );
+}
+
+/** The first of this many ports in a row that nobody listens on. */
+export async function freePortRange(count: number): Promise<number> {
+  for (;;) {
+    const [first = 0] = await freePorts(1);
+    const ports = Array.from({ length: count }, (_, index) => first + index);
+    const isFree = await Promise.all(ports.map(canListen));
+    if (isFree.every(Boolean)) return first;
+  }
+}
+
+function canListen(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
 }
 
 export async function getJson<Answer>(url: string): Promise<Answer> {

@@ -14,14 +14,10 @@ export class Prometheus {
   readonly #server: Running;
   readonly url: string;
 
-  /** @param targets `host:port` of endpoints that it scrapes each second. */
-  static async start(folder: string, targets: readonly string[]): Promise<Prometheus> {
+  /** @param config what stands in its configuration, which may be nothing. */
+  static async start(folder: string, config: object): Promise<Prometheus> {
     const [port = 0] = await freePorts(1);
-    const config = {
-      global: { scrape_interval: '1s', evaluation_interval: '1s' },
-      scrape_configs: [{ job_name: 'pipeline', static_configs: [{ targets }] }],
-    };
-    const file = join(folder, 'prometheus.yml');
+    const file = join(folder, 'prometheus.yaml');
     writeFileSync(file, stringify(config));
     const url = `http://127.0.0.1:${port}`;
     const args = [
@@ -43,17 +39,23 @@ export class Prometheus {
     return `${this.url}/api/v1/otlp/v1/metrics`;
   }
 
+  get pid(): number | undefined {
+    return this.#server.process.pid;
+  }
+
   stop(): Promise<void> {
     return this.#server.stop();
   }
 
   /** An instant query; throws for one that is refused, and for one that warns. */
-  async query(promql: string): Promise<Sample[]> {
-    const answer = await getJson<QueryAnswer>(
-      `${this.url}/api/v1/query?${new URLSearchParams({ query: promql })}`,
-    );
+  async query(promql: string, at = new Date()): Promise<Sample[]> {
+    const parameters = new URLSearchParams({ query: promql, time: at.toISOString() });
+    const answer = await getJson<QueryAnswer>(`${this.url}/api/v1/query?${parameters}`);
     const told = [...(answer.warnings ?? []), ...(answer.infos ?? [])];
     if (told.length > 0) throw new Error(`${promql}: ${told.join('; ')}`);
+    if (answer.data.resultType === 'scalar') {
+      return [{ metric: {}, value: Number(answer.data.result[1]) }];
+    }
     return answer.data.result.map(({ metric, value: [, value] }) => ({
       metric,
       value: Number(value),
@@ -64,10 +66,13 @@ export class Prometheus {
 interface QueryAnswer {
   readonly warnings?: readonly string[];
   readonly infos?: readonly string[];
-  readonly data: {
-    readonly result: readonly {
-      readonly metric: Record<string, string>;
-      readonly value: readonly [number, string];
-    }[];
-  };
+  readonly data:
+    | { readonly resultType: 'scalar'; readonly result: readonly [number, string] }
+    | {
+        readonly resultType: 'vector';
+        readonly result: readonly {
+          readonly metric: Record<string, string>;
+          readonly value: readonly [number, string];
+        }[];
+      };
 }

@@ -28,8 +28,7 @@ storage:
     out_of_order_time_window: 10m
 
 scrape_configs:
-  # Workers with a Prometheus endpoint of their own: put their addresses into targets/, as a list of
-  # { targets: [host:port], labels: { job: name of the service } }.
+  # Workers with a Prometheus endpoint of their own; their addresses are in targets/.
   - job_name: llama-stage
     file_sd_configs:
       - files: [targets/*.yaml]

@@ -144,7 +144,7 @@ describe('the compose file', () => {
     for (const [, { environment = {} }] of all) {
       for (const [name, value] of Object.entries(environment)) {
         const isKnown =
-          name.startsWith('GF_') ||
+          /^(GF|OTEL)_/.test(name) ||
           files.includes(`\${env:${name}:-`) ||
           provisioning.includes(`\${${name}}`);
         expect(isKnown, name).toBe(true);

@@ -21,7 +21,11 @@ global:
 
 rule_files: [rules.yaml]
 
-# With --web.enable-otlp-receiver, workers and Collectors send to /api/v1/otlp.
+# With --web.enable-otlp-receiver, workers and Collectors send to /api/v1/otlp. Stages are services of
+# their own: their namespace tells which of them make up a chain.
+otlp:
+  promote_resource_attributes: [service.namespace]
+
 storage:
   tsdb:
     # Batches and retries of Collectors arrive late.

@@ -4,7 +4,8 @@ import {
   ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER,
   ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW,
 } from '../../../semconv/attributes.js';
-import { labelName } from '../prometheus-names.js';
+import { INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT } from '../../../semconv/instruments.js';
+import { labelName, prometheusName } from '../prometheus-names.js';
 import * as R from './recordings.js';
 
 /**
@@ -21,12 +22,21 @@ export interface Alert {
   readonly summary: string;
 }
 
+const IN_FLIGHT = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT);
 const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
 
 /** Enough windows to judge a share by: sixty in the five minutes of a rate. */
 const ENOUGH_WINDOWS = `${R.OPENED.record} > 0.2`;
 
 export const ALERTS: readonly Alert[] = [
+  {
+    alert: 'LlamaStagePipelineStalled',
+    expr: `count by (job) (sum by (job, instance) (min_over_time(${IN_FLIGHT}[5m])) > 0 and ${R.COMPLETED.record} == 0)`,
+    for: '2m',
+    severity: 'critical',
+    summary:
+      'Workers of {{ $labels.job }} have windows in flight, and no reply to any for five minutes: {{ $value }}.',
+  },
   {
     alert: 'LlamaStagePipelineIdle',
     expr: `${R.IDLE.record} > 0.5 and ${R.GENERATIONS.record} > 0.2`,
@@ -76,10 +86,10 @@ export const ALERTS: readonly Alert[] = [
   },
   {
     alert: 'LlamaStageSlowStage',
-    expr: `${R.COMPUTE.record} > on () group_left () 1.5 * quantile(0.5, ${R.COMPUTE.record}) and on () count(${R.COMPUTE.record}) > 2`,
+    expr: `${R.COMPUTE.record} > on (${R.CHAIN}) group_left () 1.5 * quantile by (${R.CHAIN}) (0.5, ${R.COMPUTE.record}) and on (${R.CHAIN}) count by (${R.CHAIN}) (${R.COMPUTE.record}) > 2`,
     for: '15m',
     severity: 'warning',
-    summary: `Stage {{ $labels.${R.STAGE_INDEX} }} computes {{ $value | humanizeDuration }} for a window, half as long again as the others.`,
+    summary: `Stage {{ $labels.${R.STAGE_INDEX} }}{{ with $labels.${R.CHAIN} }} of {{ . }}{{ end }} computes {{ $value | humanizeDuration }} for a window, half as long again as the others.`,
   },
   {
     alert: 'LlamaStageReverseFallback',

@@ -13,6 +13,8 @@ export interface Recording {
 const RANGE = '5m';
 const JOB = { range: RANGE, by: 'job' };
 const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
+/** Tells the chains of one deployment from those of another; absent where there is but one. */
+export const CHAIN = labelName('service.namespace');
 export const STAGE_INDEX = labelName(ATTR_LLAMA_STAGE_STAGE_INDEX);
 
 const job = (figure: string, expr: string): Recording => ({
@@ -62,12 +64,20 @@ export const ERRORS: Recording = {
     by: `job, ${ERROR_TYPE}`,
   }),
 };
+/** Windows completed per second. */
+export const COMPLETED: Recording = {
+  record: 'job_instance:llama_stage_verify_window_completed:rate5m',
+  expr: promql.rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, {
+    range: RANGE,
+    by: 'job, instance',
+  }),
+};
 /** Mean seconds of compute for a window. */
 export const COMPUTE: Recording = {
-  record: 'stage:llama_stage_stage_compute_duration_seconds:mean_rate5m',
+  record: 'chain_stage:llama_stage_stage_compute_duration_seconds:mean_rate5m',
   expr: promql.mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION, {
     range: RANGE,
-    by: STAGE_INDEX,
+    by: `${CHAIN}, ${STAGE_INDEX}`,
   }),
 };
 
@@ -86,5 +96,6 @@ export const RECORDINGS: readonly Recording[] = [
   REFILL_HITS,
   REVERSE_FALLBACK,
   ERRORS,
+  COMPLETED,
   COMPUTE,
 ];

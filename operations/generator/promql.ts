@@ -36,7 +36,7 @@ export function quantile(q: number, instrument: I.HistogramInstrument, scope: Sc
   return `histogram_quantile(${q}, ${rate(instrument, { ...scope, by }, { suffix: '_bucket' })})`;
 }
 
-/** The mean of a histogram's values; nothing where there is no value. */
+/** The mean of a histogram's values; nothing where there was none. */
 export function mean(instrument: I.HistogramInstrument, scope: Scope): string {
   const sum = rate(instrument, scope, { suffix: '_sum' });
   return share(sum, rate(instrument, scope, { suffix: '_count' }));
@@ -45,6 +45,16 @@ export function mean(instrument: I.HistogramInstrument, scope: Scope): string {
 /** A part as a share of the whole; nothing where there is no whole. */
 function share(part: string, whole: string): string {
   return `${part} / (${whole} > 0)`;
+}
+
+/**
+ * The part of a counter that has this value of an attribute, as a share of all of it: 0, and not
+ * nothing, where the value never came up and so has no series.
+ */
+function shareOf(instrument: I.Instrument, attribute: string, value: string, scope: Scope): string {
+  const part = rate(instrument, scope, { match: `${labelName(attribute)}="${value}"` });
+  const whole = rate(instrument, scope);
+  return share(`(${part} or 0 * ${whole})`, whole);
 }
 
 const lifetime = (scope: Scope) =>
@@ -71,11 +81,8 @@ export function fullFraction(scope: Scope): string {
 
 /** Share of the generations' time with no window in flight. */
 export function idleFraction(scope: Scope): string {
-  const level = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL);
-  const idle = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope, {
-    match: `${level}="0"`,
-  });
-  return share(idle, lifetime(scope));
+  const time = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME;
+  return shareOf(time, ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL, '0', scope);
 }
 
 /** Windows that were stale, as a share of those opened. */
@@ -96,16 +103,20 @@ export function acceptanceRate(scope: Scope): string {
 
 /** Horizon refills that found tokens, as a share of the attempts. */
 export function refillHitRate(scope: Scope): string {
-  const outcome = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME);
-  const refills = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS;
-  const success = LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS;
-  return share(rate(refills, scope, { match: `${outcome}="${success}"` }), rate(refills, scope));
+  return shareOf(
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
+    ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+    LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
+    scope,
+  );
 }
 
 /** Generations whose predictions came back over the reverse fallback, as a share of all. */
 export function reverseFallbackFraction(scope: Scope): string {
-  const path = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH);
-  const returns = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS;
-  const fallback = LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK;
-  return share(rate(returns, scope, { match: `${path}="${fallback}"` }), rate(returns, scope));
+  return shareOf(
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS,
+    ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
+    LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
+    scope,
+  );
 }

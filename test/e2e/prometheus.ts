@@ -16,9 +16,14 @@ export class Prometheus {
 
   /** @param config what stands in its configuration, which may be nothing. */
   static async start(folder: string, config: object): Promise<Prometheus> {
-    const [port = 0] = await freePorts(1);
     const file = join(folder, 'prometheus.yaml');
     writeFileSync(file, stringify(config));
+    return Prometheus.startWith(file, folder);
+  }
+
+  /** Starts it with a configuration of its own; its data goes into the folder. */
+  static async startWith(file: string, folder: string): Promise<Prometheus> {
+    const [port = 0] = await freePorts(1);
     const url = `http://127.0.0.1:${port}`;
     const args = [
       `--config.file=${file}`,

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import type { Measurements } from '../../examples/pipeline/measurements.js';
 import { panelQueries } from '../../operations/generator/dashboards/panel-queries.js';
-import { ruleQueries } from '../../operations/generator/rules/rule-queries.js';
+import { ruleExpressions } from '../../operations/generator/rules/rule-expressions.js';
 import { type HeldExample, holdExample } from './example.js';
 import { findMissing, freePortRange, until } from './programs.js';
 import { Prometheus } from './prometheus.js';
@@ -21,7 +21,6 @@ const VARIABLES: readonly (readonly [RegExp, string])[] = [
   [/\$__interval/g, '5s'],
   [/\$\{?\w+(:\w+)?\}?/g, '.*'],
 ];
-const RULE_RANGE = /\[\d+[mh]\]/g;
 
 describe.skipIf(findMissing(['prometheus']))('with the real Prometheus', () => {
   const servers = new Map<(typeof WAYS)[number], Prometheus>();
@@ -80,12 +79,11 @@ describe.skipIf(findMissing(['prometheus']))('with the real Prometheus', () => {
       },
     );
 
-    test.each(ruleQueries())(
+    test.each(ruleExpressions(RANGE))(
       'the $kind rule $name can be evaluated',
       async ({ kind, name, promql }) => {
-        const query = promql.replace(RULE_RANGE, `[${RANGE}]`);
-        const samples = await ask(`${kind} ${name}`, query, duringTheRun);
-        if (kind === 'record') expect(samples).not.toEqual([]);
+        const samples = await ask(`${kind} ${name}`, promql, duringTheRun);
+        if (kind === 'recording') expect(samples).not.toEqual([]);
       },
     );
 

@@ -6,97 +6,156 @@ import {
 } from '../../../semconv/attributes.js';
 import { INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT } from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
-import * as R from './recordings.js';
+import {
+  ACCEPTANCE,
+  COMPLETED,
+  COMPUTE_MEAN,
+  COMPUTED,
+  ERRORS,
+  FALLBACK,
+  type Figure,
+  FULL,
+  GENERATIONS,
+  IDLE,
+  OPENED,
+  REFILL_HITS,
+  REFILLS,
+  RETURNS,
+  recorded,
+  STAGE_INDEX,
+  STALE,
+} from './recording-rules.js';
+import { CHAIN_LABEL } from './resource-labels.js';
 
-/**
- * Something that deserves a person. The thresholds are argued for in the runbook, in the section
- * of the alert's name.
- */
 export interface Alert {
   readonly alert: string;
   readonly expr: string;
-  /** How long it has to last. */
   readonly for: string;
-  /** `critical` cannot wait for the next day, `warning` can. */
-  readonly severity: 'critical' | 'warning';
+  /** `critical` wakes somebody, `warning` waits for working hours, `info` for a quiet one. */
+  readonly severity: 'critical' | 'warning' | 'info';
   readonly summary: string;
+  readonly description: string;
 }
 
-const IN_FLIGHT = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT);
-const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
+const inFlight = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT);
+const errorType = labelName(ATTR_ERROR_TYPE);
+const depthExceeded = `${errorType}="${ERROR_TYPE_VALUE_DEPTH_EXCEEDED}"`;
+const protocolError = `${errorType}=~"${ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER}|${ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW}"`;
 
-/** Enough windows to judge a share by: sixty in the five minutes of a rate. */
-const ENOUGH_WINDOWS = `${R.OPENED.record} > 0.2`;
+/** A number as people write it; `humanize` makes 100m of 0.1. */
+const PLAIN = 'printf "%.3g"';
 
+/** Enough windows to judge shares of them by: 300 in the five minutes. */
+const enoughWindows = `${recorded('job', OPENED)} >= 1`;
+/** At least one generation under way for a minute of the five. */
+const generationsRun = `${recorded('job', GENERATIONS)} >= 0.2`;
+
+const refused = recorded('job_error_type', ERRORS);
+
+const stageMean = recorded('stage', COMPUTE_MEAN);
+const sumOfOthers = `(sum by (${CHAIN_LABEL}) (${stageMean}) - on (${CHAIN_LABEL}) group_right () ${stageMean})`;
+const countOfOthers = `(count by (${CHAIN_LABEL}) (${stageMean}) - 1)`;
+/** For each stage the mean over the other stages of its chain; NaN for a stage alone. */
+const meanOfOthers = `(${sumOfOthers} / on (${CHAIN_LABEL}) group_left () ${countOfOthers})`;
+
+/** All alerts. Each is about a whole job or stage, and names the instance that is worst. */
 export const ALERTS: readonly Alert[] = [
   {
     alert: 'LlamaStagePipelineStalled',
-    expr: `count by (job) (sum by (job, instance) (min_over_time(${IN_FLIGHT}[5m])) > 0 and ${R.COMPLETED.record} == 0)`,
-    for: '2m',
+    expr: `count by (job) (${stalled()})`,
+    for: '1m',
     severity: 'critical',
-    summary:
-      'Workers of {{ $labels.job }} have windows in flight, and no reply to any for five minutes: {{ $value }}.',
+    summary: 'Generations of {{ $labels.job }} stand still',
+    description: `Instances of {{ $labels.job }} with verify windows in flight for five minutes, and no answer to any: {{ $value }}. ${nameFirst(`topk(1, ${stalled('{job=%q}')})`, ['job'], 'humanize', ' windows in flight')}`,
   },
   {
     alert: 'LlamaStagePipelineIdle',
-    expr: `${R.IDLE.record} > 0.5 and ${R.GENERATIONS.record} > 0.2`,
+    expr: `${recorded('job', IDLE)} > 0.4 and ${generationsRun}`,
     for: '10m',
     severity: 'warning',
-    summary:
-      'Generations of {{ $labels.job }} have no window in flight {{ $value | humanizePercentage }} of the time.',
+    summary: 'The pipeline of {{ $labels.job }} is idle while generations run',
+    description: `For {{ $value | humanizePercentage }} of their time the generations of {{ $labels.job }} have nothing in flight. ${worst('topk', IDLE, GENERATIONS, 0.2)}`,
   },
   {
     alert: 'LlamaStageStaleWork',
-    expr: `${R.STALE.record} > 0.7 and ${ENOUGH_WINDOWS}`,
+    expr: `${recorded('job', STALE)} > 0.7 and ${enoughWindows}`,
     for: '15m',
     severity: 'warning',
-    summary: '{{ $value | humanizePercentage }} of the windows of {{ $labels.job }} are stale.',
+    summary: 'Most of what {{ $labels.job }} computes is thrown away',
+    description: `{{ $value | humanizePercentage }} of the verify windows of {{ $labels.job }} were stale before their answer came. ${worst('topk', STALE, OPENED, 0.1)}`,
   },
   {
     alert: 'LlamaStageAcceptanceCollapsed',
-    expr: `${R.ACCEPTANCE.record} < 0.5 * avg_over_time(${R.ACCEPTANCE.record}[1d]) and ${R.PROPOSED.record} > 1`,
+    expr: `${recorded('job', ACCEPTANCE)} < 0.25 and ${enoughWindows}`,
     for: '15m',
     severity: 'warning',
-    summary:
-      'Only {{ $value | humanizePercentage }} of the candidate tokens of {{ $labels.job }} are accepted, less than half of the last day.',
+    summary: 'The guesses of {{ $labels.job }} are hardly ever right',
+    description: `The target accepts {{ $value | humanizePercentage }} of the tokens that {{ $labels.job }} proposes. ${worst('bottomk', ACCEPTANCE, OPENED, 0.1)}`,
   },
   {
     alert: 'LlamaStageRefillDry',
-    expr: `${R.REFILL_HITS.record} < 0.1 and ${R.REFILLS.record} > 0.1`,
-    for: '15m',
-    severity: 'warning',
-    summary:
-      'Only {{ $value | humanizePercentage }} of the horizon refills of {{ $labels.job }} find tokens.',
+    expr: `${recorded('job', REFILL_HITS)} < 0.2 and ${recorded('job', REFILLS)} >= 0.1 and ${recorded('job', FULL)} < 0.5`,
+    for: '30m',
+    severity: 'info',
+    summary: '{{ $labels.job }} runs out of guesses',
+    description: `{{ $value | humanizePercentage }} of the horizon refills of {{ $labels.job }} find a continuation, and its pipeline is not full. ${worst('bottomk', REFILL_HITS, REFILLS, 0.01)}`,
   },
   {
-    alert: 'LlamaStageDepthLimitRefusing',
-    expr: `${R.ERRORS.record}{${ERROR_TYPE}="${ERROR_TYPE_VALUE_DEPTH_EXCEEDED}"} > 0`,
+    alert: 'LlamaStageDepthExceeded',
+    expr: `sum by (job) (${refused}{${depthExceeded}}) / (${recorded('job', OPENED)} + sum by (job) (${refused}{${depthExceeded}})) > 0.01`,
+    for: '10m',
+    severity: 'warning',
+    summary: '{{ $labels.job }} opens windows beyond its depth',
+    description: `{{ $value | humanizePercentage }} of the windows that {{ $labels.job }} wants to open are refused, as its depth is in flight already. ${mostRefused(depthExceeded)}`,
+  },
+  {
+    alert: 'LlamaStageProtocolErrors',
+    expr: `sum by (job) (${refused}{${protocolError}}) > 0`,
     for: '5m',
-    severity: 'warning',
-    summary:
-      '{{ $labels.job }} opens windows past the depth, and is refused {{ printf "%.2g" $value }} times a second.',
-  },
-  {
-    alert: 'LlamaStageRepliesOutOfOrder',
-    expr: `sum by (job) (${R.ERRORS.record}{${ERROR_TYPE}=~"${ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER}|${ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW}"}) > 0`,
-    for: '2m',
     severity: 'critical',
-    summary:
-      '{{ $labels.job }} gets replies that belong to no window, {{ printf "%.2g" $value }} a second.',
+    summary: '{{ $labels.job }} gets answers to the wrong windows',
+    description: `{{ $labels.job }} refuses {{ $value | ${PLAIN} }} answers a second, which are out of order or belong to no window. ${mostRefused(protocolError)}`,
   },
   {
-    alert: 'LlamaStageSlowStage',
-    expr: `${R.COMPUTE.record} > on (${R.CHAIN}) group_left () 1.5 * quantile by (${R.CHAIN}) (0.5, ${R.COMPUTE.record}) and on (${R.CHAIN}) count by (${R.CHAIN}) (${R.COMPUTE.record}) > 2`,
+    alert: 'LlamaStageStageSlow',
+    expr: `max by (${CHAIN_LABEL}, ${STAGE_INDEX}) (${recorded('instance_stage', COMPUTE_MEAN)} and ${recorded('instance_stage', COMPUTED)} >= 1) / ${meanOfOthers} > 2`,
     for: '15m',
     severity: 'warning',
-    summary: `Stage {{ $labels.${R.STAGE_INDEX} }}{{ with $labels.${R.CHAIN} }} of {{ . }}{{ end }} computes {{ $value | humanizeDuration }} for a window, half as long again as the others.`,
+    summary: `Stage {{ $labels.${STAGE_INDEX} }} holds up the chain`,
+    description: `Stage {{ $labels.${STAGE_INDEX} }} computes {{ $value | ${PLAIN} }} times as long for a window as the other stages on average. ${nameFirst(`topk(1, ${recorded('instance_stage', COMPUTE_MEAN)}{${CHAIN_LABEL}=%q, ${STAGE_INDEX}=%q} and ${recorded('instance_stage', COMPUTED)} >= 1)`, [CHAIN_LABEL, STAGE_INDEX], 'humanizeDuration')}`,
   },
   {
     alert: 'LlamaStageReverseFallback',
-    expr: `${R.REVERSE_FALLBACK.record} > 0.05`,
+    expr: `${recorded('job', FALLBACK)} > 0.05 and ${recorded('job', RETURNS)} >= 0.05`,
     for: '15m',
-    severity: 'warning',
-    summary:
-      '{{ $value | humanizePercentage }} of the generations of {{ $labels.job }} get their predictions over the reverse fallback.',
+    severity: 'info',
+    summary: 'Predictions come back to {{ $labels.job }} by the fallback',
+    description: `For {{ $value | humanizePercentage }} of the generations of {{ $labels.job }} the last stage found no sink that the upstream had opened. ${worst('topk', FALLBACK, RETURNS, 0.005)}`,
   },
 ];
+
+/** Windows in flight of the instances that hold some and get no answer. */
+function stalled(selector = ''): string {
+  const held = `sum by (job, instance) (min_over_time(${inFlight}${selector}[5m]))`;
+  return `${held} > 0 and ${recorded('instance', COMPLETED)} == 0`;
+}
+
+/** Names the worst of the job's instances that do enough to be judged. */
+function worst(pick: 'topk' | 'bottomk', figure: Figure, volume: Figure, enough: number): string {
+  const series = `${recorded('instance', figure)}{job=%q}`;
+  const query = `${series} and ${recorded('instance', volume)} >= ${enough}`;
+  return nameFirst(`${pick}(1, ${query})`, ['job'], 'humanizePercentage');
+}
+
+/** Names the instance of the job that is refused most. */
+function mostRefused(match: string): string {
+  const query = `topk(1, ${recorded('instance_error_type', ERRORS)}{job=%q, ${match}})`;
+  return nameFirst(query, ['job'], PLAIN, ' a second');
+}
+
+/** Names the first instance that a query gives, in the language of annotations. */
+function nameFirst(query: string, labels: readonly string[], format: string, unit = ''): string {
+  const values = labels.map((label) => `$labels.${label}`).join(' ');
+  const first = `instance {{ . | first | label "instance" }} of {{ . | first | label "job" }}`;
+  return `{{ with printf ${JSON.stringify(query)} ${values} | query }}Worst: ${first}, ${`{{ . | first | value | ${format} }}`}${unit}.{{ end }}`;
+}

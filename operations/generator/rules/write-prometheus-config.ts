@@ -8,8 +8,8 @@ const HEADER = `\
 # Workers either push or are scraped. One that does both is counted twice.
 #
 # Push: start Prometheus with --web.enable-otlp-receiver, and let the workers or a Collector export
-# to /api/v1/otlp/v1/metrics. service.name becomes the label job, service.instance.id instance. What a
-# Collector sends again after a failure comes late; it gives up after five minutes.
+# to /api/v1/otlp/v1/metrics. service.name becomes the label job, service.instance.id instance. A
+# Collector that could not send tries again for some minutes, so points may come late.
 #
 # Scrape: list the workers in files of the folder workers/, next to this one. The labels have to say
 # what the resource says over OTLP; service_namespace tells several deployments apart. Series get the

@@ -9,6 +9,7 @@ import {
   type ResourceMetrics,
 } from '@opentelemetry/sdk-metrics';
 import {
+  type GenerationOptions,
   GenerationTelemetry,
   StageTelemetry,
   VerifyWindowMetrics,
@@ -47,11 +48,8 @@ export function coordinatorMetrics(
     const generations = new GenerationTelemetry({ meter, metrics });
     for (let set = 0; set < sets; set++) {
       const model = `model-${set}`;
-      const options = {
-        depth,
-        requestModel: model,
-        attributes: { [ATTR_GEN_AI_REQUEST_MODEL]: model },
-      };
+      const metricAttributes = { [ATTR_GEN_AI_REQUEST_MODEL]: model };
+      const options: GenerationOptions = { depth, requestModel: model, metricAttributes };
       await generations.run(options, ({ scheduler, tokensCommitted }) => {
         verifyOne(scheduler);
         tokensCommitted(1);

@@ -7,7 +7,7 @@ import {
   ROOT_CONTEXT,
   type TracerProvider,
 } from '@opentelemetry/api';
-import { reportOnce } from './diag.js';
+import { Guard } from './guard.js';
 import { DEFAULT_MAX_ATTRIBUTE_SETS } from './metrics/attribute-sets.js';
 import { VerifyWindowMetrics } from './metrics/verify-window-metrics.js';
 import type { HistogramBackend } from './metrics/window-histograms.js';
@@ -73,7 +73,7 @@ export class VerifyWindowInstrumentation {
   readonly instrumentationName = SCOPE_NAME;
   readonly instrumentationVersion = SCOPE_VERSION;
   readonly #metrics: VerifyWindowMetrics;
-  readonly #report = reportOnce('instrumenting a verify-window scheduler failed');
+  readonly #guard = new Guard('instrumenting a verify-window scheduler failed');
   #config: Config;
   #tracerProvider: TracerProvider | undefined;
   #tracer = new VerifyWindowTracer();
@@ -138,24 +138,14 @@ export class VerifyWindowInstrumentation {
 
   /** What is thrown by a subscriber of a diagnostics channel would end the process. */
   #take(scheduler: VerifyWindowScheduler, parent: Context): void {
-    try {
+    this.#guard.run(() => {
       if (this.#config.metrics && !counted.has(scheduler)) {
         counted.add(scheduler);
-        this.#metrics.observe(scheduler, this.#attributesOf(scheduler));
+        const attributes = this.#guard.run(() => this.#config.metricAttributes?.(scheduler));
+        this.#metrics.observe(scheduler, attributes ?? {});
       }
       if (this.#config.spans) this.#tracer.observe(scheduler, parent);
-    } catch (error) {
-      this.#report(error);
-    }
-  }
-
-  #attributesOf(scheduler: VerifyWindowScheduler): Attributes {
-    try {
-      return this.#config.metricAttributes?.(scheduler) ?? {};
-    } catch (error) {
-      this.#report(error);
-      return {};
-    }
+    });
   }
 
   #apply(config: VerifyWindowInstrumentationConfig): Config {

@@ -1,16 +1,10 @@
 import { channel } from 'node:diagnostics_channel';
-import { context, DiagLogLevel, diag, metrics, trace } from '@opentelemetry/api';
-import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
+import { metrics, trace } from '@opentelemetry/api';
 import { type Instrumentation, registerInstrumentations } from '@opentelemetry/instrumentation';
 import type { MeterProvider } from '@opentelemetry/sdk-metrics';
-import {
-  AlwaysOffSampler,
-  BasicTracerProvider,
-  InMemorySpanExporter,
-  SimpleSpanProcessor,
-} from '@opentelemetry/sdk-trace-base';
+import { AlwaysOffSampler } from '@opentelemetry/sdk-trace-base';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID,
   ATTR_OTEL_METRIC_OVERFLOW,
@@ -28,6 +22,7 @@ import {
 } from '../src/instrumentation.js';
 import { PreaggregatedHistograms } from '../src/producer/index.js';
 import { ManualReader, providerWith } from './metrics/collected.js';
+import { listenToDiag, Tracing, useApi } from './tracing/sdk.js';
 
 const OPENED = METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED;
 const DURATION = METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION;
@@ -35,17 +30,13 @@ const DURATION = METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION;
 let made: VerifyWindowInstrumentation[] = [];
 let schedulers: VerifyWindowScheduler[] = [];
 
-beforeEach(() => {
-  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
-});
+useApi();
 
 afterEach(() => {
   for (const instrumentation of made) instrumentation.disable();
   for (const scheduler of schedulers) scheduler.close();
   made = [];
   schedulers = [];
-  for (const api of [context, diag, metrics, trace]) api.disable();
-  vi.restoreAllMocks();
 });
 
 function instrument(options: VerifyWindowInstrumentationOptions = {}) {
@@ -72,28 +63,16 @@ function generate(tracer = trace.getTracer('host')): VerifyWindowScheduler {
 
 /** Providers of the real SDK, not registered, and what reached their ends. */
 function newSdk(sampler?: AlwaysOffSampler) {
-  const exporter = new InMemorySpanExporter();
-  const tracerProvider = new BasicTracerProvider({
-    spanProcessors: [new SimpleSpanProcessor(exporter)],
-    ...(sampler !== undefined && { sampler }),
-  });
+  const tracing = new Tracing(sampler === undefined ? {} : { sampler });
   const reader = new ManualReader();
-  const meterProvider = providerWith(reader);
-  const windowSpans = () =>
-    exporter.getFinishedSpans().filter(({ name }) => name === 'llama_stage.verify_window');
-  return { tracerProvider, meterProvider, reader, windowSpans, exporter };
+  const windowSpans = () => tracing.spans('llama_stage.verify_window');
+  const tracerProvider = tracing.provider;
+  return { tracing, tracerProvider, meterProvider: providerWith(reader), reader, windowSpans };
 }
 
 function register({ tracerProvider, meterProvider }: ReturnType<typeof newSdk>): void {
   trace.setGlobalTracerProvider(tracerProvider);
   metrics.setGlobalMeterProvider(meterProvider);
-}
-
-function listenToDiag() {
-  const error = vi.fn();
-  const rest = { warn: vi.fn(), info: vi.fn(), debug: vi.fn(), verbose: vi.fn() };
-  diag.setLogger({ error, ...rest }, { logLevel: DiagLogLevel.ERROR });
-  return error;
 }
 
 describe('as an instrumentation', () => {
@@ -139,7 +118,7 @@ describe('every scheduler of the process', () => {
     expect(collected.sum(OPENED)).toBe(2);
     expect(collected.count(DURATION)).toBe(2);
     const parents = sdk.windowSpans().map(({ parentSpanContext }) => parentSpanContext?.spanId);
-    const generations = sdk.exporter.getFinishedSpans().filter(({ name }) => name === 'generation');
+    const generations = sdk.tracing.spans('generation');
     expect(parents).toEqual(generations.map((span) => span.spanContext().spanId));
   });
 

@@ -1,16 +1,5 @@
 import type { Attribute, AttributeUse, Metric, Registry } from './model.js';
-
-const QUESTIONS = [
-  'Did it raise the output rate?',
-  'Did it cut the exposed latency?',
-  'Was the queue actually full?',
-  'Were the stages busy at the same time?',
-  'Was the network delay hidden?',
-  'What was wasted?',
-  'Did the candidates stay useful?',
-  'Did the horizon stay supplied?',
-  'Was the output right?',
-];
+import { QUESTIONS } from './questions.js';
 
 export function writeReference(registry: Registry): string {
   return [

@@ -1,5 +1,6 @@
 import { createNoopMeter, type Histogram, type Meter } from '@opentelemetry/api';
 import type { HistogramInstrument } from '../../semconv/instruments.js';
+import { createHistograms } from './create-histograms.js';
 import { MeterSource } from './meter-source.js';
 
 /** Histograms of the present provider's meter, also where it is registered late. */
@@ -11,19 +12,12 @@ export class FollowedHistograms<Key extends string> {
   constructor(instruments: Readonly<Record<Key, HistogramInstrument>>, meter?: Meter) {
     this.#source = new MeterSource(meter);
     this.#instruments = instruments;
-    this.#histograms = this.#createOn(createNoopMeter());
+    this.#histograms = createHistograms(createNoopMeter(), instruments);
   }
 
   get(key: Key): Histogram {
     const meter = this.#source.takeChange();
-    if (meter !== undefined) this.#histograms = this.#createOn(meter);
+    if (meter !== undefined) this.#histograms = createHistograms(meter, this.#instruments);
     return this.#histograms[key];
-  }
-
-  #createOn(meter: Meter): Record<Key, Histogram> {
-    const entries = Object.entries<HistogramInstrument>(this.#instruments);
-    return Object.fromEntries(
-      entries.map(([key, { name, options }]) => [key, meter.createHistogram(name, options)]),
-    ) as Record<Key, Histogram>;
   }
 }

@@ -1,6 +1,8 @@
 import { type Attributes, createNoopMeter, type Histogram, type Meter } from '@opentelemetry/api';
+import { createHistograms } from './create-histograms.js';
 import {
   forEachHistogram,
+  HISTOGRAMS,
   type HistogramBackend,
   type HistogramKey,
   type HistogramRecorder,
@@ -9,7 +11,7 @@ import {
 
 /** Records the histograms on the meter, as any instrumentation does. */
 export class MeterHistograms implements HistogramBackend {
-  #instruments = createInstruments(createNoopMeter());
+  #instruments = createHistograms(createNoopMeter(), HISTOGRAMS);
   readonly #recorders: MeterRecorder[] = [];
 
   bind(attributes: Attributes): WindowHistograms {
@@ -21,7 +23,7 @@ export class MeterHistograms implements HistogramBackend {
   }
 
   useMeter(meter: Meter): void {
-    this.#instruments = createInstruments(meter);
+    this.#instruments = createHistograms(meter, HISTOGRAMS);
     for (const recorder of this.#recorders) recorder.histogram = this.#instruments[recorder.key];
   }
 }
@@ -40,8 +42,4 @@ class MeterRecorder implements HistogramRecorder {
   record(value: number): void {
     this.histogram.record(value, this.#attributes);
   }
-}
-
-function createInstruments(meter: Meter): Record<HistogramKey, Histogram> {
-  return forEachHistogram(({ name, options }) => meter.createHistogram(name, options));
 }

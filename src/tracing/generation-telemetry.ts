@@ -19,6 +19,7 @@ import {
   INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
 } from '../../semconv/instruments.js';
 import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
+import { Guard } from '../guard.js';
 import { FollowedHistograms } from '../metrics/followed-histograms.js';
 import type { VerifyWindowMetrics } from '../metrics/verify-window-metrics.js';
 import { addCount, isCount } from '../scheduler/quantities.js';
@@ -27,7 +28,6 @@ import {
   type VerifyWindowSchedulerOptions,
 } from '../scheduler/scheduler.js';
 import { endSpan, errorTypeOf } from './failure.js';
-import { Guard } from './guard.js';
 import { SpanClock } from './span-clock.js';
 import { TracerSource } from './tracer-source.js';
 import { VerifyWindowTracer } from './verify-window-tracer.js';

@@ -26,12 +26,12 @@ import {
   SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
+import { Guard } from '../guard.js';
 import { FollowedHistograms } from '../metrics/followed-histograms.js';
 import { describe } from '../scheduler/describe.js';
 import { VerifyWindowError } from '../scheduler/error.js';
 import { isCount } from '../scheduler/quantities.js';
 import { endSpan } from './failure.js';
-import { Guard } from './guard.js';
 import { settle } from './settle.js';
 import { SpanClock } from './span-clock.js';
 import { extractTraceContext, fieldsOf, type TraceCarrier } from './trace-carrier.js';

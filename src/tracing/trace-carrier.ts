@@ -1,5 +1,5 @@
 import { type Context, context, propagation, trace } from '@opentelemetry/api';
-import { Guard } from './guard.js';
+import { Guard } from '../guard.js';
 
 /**
  * Trace context as it travels in a stage message: the headers of W3C Trace Context

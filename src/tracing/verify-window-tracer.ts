@@ -6,8 +6,8 @@ import {
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
+import { Guard } from '../guard.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import { Guard } from './guard.js';
 import { TracerSource } from './tracer-source.js';
 import { isTraced, setWindowSpans } from './window-context.js';
 import { type WindowSpanHook, WindowSpans } from './window-spans.js';

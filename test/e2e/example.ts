@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Report } from '../../examples/pipeline/report.js';
 
-export const EXAMPLE = join(import.meta.dirname, '../../build/examples/pipeline/main.js');
+const EXAMPLE = join(import.meta.dirname, '../../build/examples/pipeline/main.js');
 
 /** Runs the pipeline example as a user would, and returns what it reports. */
 export async function runExample(

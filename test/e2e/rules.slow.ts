@@ -1,4 +1,4 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,10 +6,11 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { ruleExpressions } from '../../operations/generator/rules/rule-expressions.js';
-import { EXAMPLE } from './example.js';
-import { findMissing, findProgram, getJson, until } from './programs.js';
+import { type HeldExample, holdExample } from './example.js';
+import { findMissing, findProgram, freePortRange, getJson, until } from './programs.js';
 import { Prometheus } from './prometheus.js';
 
+const STAGES = 4;
 const FILES = join(import.meta.dirname, '../../operations/prometheus');
 
 describe.skipIf(findMissing(['promtool']))('promtool', () => {
@@ -35,36 +36,16 @@ describe.skipIf(findMissing(['prometheus']))(
   () => {
     let folder: string;
     let prometheus: Prometheus;
-    let example: ChildProcess;
-    let said = '';
+    let example: HeldExample;
 
     beforeAll(async () => {
       folder = mkdtempSync(join(tmpdir(), 'llama-stage-otel-e2e-'));
       cpSync(FILES, folder, { recursive: true });
       mkdirSync(join(folder, 'workers'), { recursive: true });
       prometheus = await Prometheus.startWith(join(folder, 'prometheus.yaml'), folder);
-      example = spawn(
-        process.execPath,
-        [EXAMPLE, '--json', '--hold', '--prometheus-port', '0', '--generations', '12'],
-        {
-          env: {
-            ...process.env,
-            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: prometheus.metricsEndpoint,
-            OTEL_RESOURCE_ATTRIBUTES: 'service.namespace=pushed',
-          },
-          stdio: ['ignore', 'ignore', 'pipe'],
-        },
-      );
-      example.stderr?.setEncoding('utf8').on('data', (text: string) => {
-        said += text;
-      });
-      const [, coordinator, stages] = await until(
-        'the example to tell where its metrics are',
-        async () => /^metrics: (\S+)[\s\S]*^their metrics: (.+)$/m.exec(said) ?? undefined,
-      );
-      const urls = [coordinator, ...(stages ?? '').split(', ')].map((url) => new URL(url ?? ''));
-      const targets = urls.map(({ host }, stage) => ({
-        targets: [host],
+      const port = await freePortRange(STAGES);
+      const targets = Array.from({ length: STAGES }, (_, stage) => ({
+        targets: [`127.0.0.1:${port + stage}`],
         labels: {
           job: `scraped/llama-stage-${stage === 0 ? 'coordinator' : stage}`,
           service_namespace: 'scraped',
@@ -73,7 +54,10 @@ describe.skipIf(findMissing(['prometheus']))(
         },
       }));
       writeFileSync(join(folder, 'workers/example.yaml'), stringify(targets));
-      await until('the run to end', async () => said.includes('the run is over') || undefined);
+      example = await holdExample(port, ['--generations', '12'], {
+        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: prometheus.metricsEndpoint,
+        OTEL_RESOURCE_ATTRIBUTES: 'service.namespace=pushed',
+      });
       await until('all to have arrived both ways', async () => {
         const opened = await prometheus.query(
           'sum by (job) (llama_stage_verify_window_opened_total)',
@@ -83,11 +67,7 @@ describe.skipIf(findMissing(['prometheus']))(
       });
     });
     afterAll(async () => {
-      if (example?.exitCode === null) {
-        const ended = new Promise((resolve) => example.once('exit', resolve));
-        example.kill('SIGINT');
-        await ended;
-      }
+      await example?.stop();
       await prometheus?.stop();
       rmSync(folder, { recursive: true, force: true });
     });

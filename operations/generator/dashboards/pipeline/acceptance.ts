@@ -6,6 +6,7 @@ import {
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
 } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
@@ -32,7 +33,7 @@ import { WINDOWS } from '../variables.js';
 /** Question 7. */
 export function acceptance(): Row {
   return {
-    title: 'Did the candidates stay useful?',
+    title: QUESTIONS[6],
     panels: [
       rateOfAcceptance().span(8),
       acceptedLength().span(8),

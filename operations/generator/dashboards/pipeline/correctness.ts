@@ -3,6 +3,7 @@ import {
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
 } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
@@ -18,7 +19,7 @@ import { WINDOWS } from '../variables.js';
 /** Question 9. */
 export function correctness(): Row {
   return {
-    title: 'Was the output right?',
+    title: QUESTIONS[8],
     panels: [howToCheck().span(8), errors().span(8), unverified().span(8)],
   };
 }

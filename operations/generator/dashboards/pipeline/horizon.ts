@@ -3,6 +3,7 @@ import {
   LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS,
   LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
 } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
@@ -19,7 +20,7 @@ const OUTCOME = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME)
 /** Question 8. */
 export function horizon(): Row {
   return {
-    title: 'Did the horizon stay supplied?',
+    title: QUESTIONS[7],
     panels: [hitRate(), attempts(), tokens(), idle()],
   };
 }

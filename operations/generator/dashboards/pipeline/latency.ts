@@ -1,3 +1,4 @@
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
   INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
@@ -12,7 +13,7 @@ import { WINDOWS } from '../variables.js';
 /** Question 2. */
 export function latency(): Row {
   return {
-    title: 'Did it cut the exposed latency?',
+    title: QUESTIONS[1],
     panels: [
       firstToken().span(8),
       perOutputToken().span(8),

@@ -1,4 +1,5 @@
 import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import { INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { rate, reverseFallbackFraction } from '../../promql.js';
@@ -10,7 +11,7 @@ import { WINDOWS } from '../variables.js';
 /** Question 5. */
 export function network(): Row {
   return {
-    title: 'Was the network delay hidden?',
+    title: QUESTIONS[4],
     panels: [windowJourney(), hiddenWait(), returnPaths(), fallback()],
   };
 }

@@ -1,5 +1,6 @@
 import { TableSortByFieldStateBuilder } from '@grafana/grafana-foundation-sdk/common';
 import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY,
@@ -45,7 +46,7 @@ const LEVEL = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL);
 /** Question 3. */
 export function occupancy(): Row {
   return {
-    title: 'Was the queue actually full?',
+    title: QUESTIONS[2],
     panels: [
       timeAtLevels(),
       againstDepth(),

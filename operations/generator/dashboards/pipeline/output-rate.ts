@@ -1,5 +1,6 @@
 import { AxisPlacement } from '@grafana/grafana-foundation-sdk/common';
 import { ATTR_ERROR_TYPE } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
@@ -25,7 +26,7 @@ const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
 /** Question 1. */
 export function outputRate(): Row {
   return {
-    title: 'Did it raise the output rate?',
+    title: QUESTIONS[0],
     panels: [rateOfOne(), committedTokens(), finished(), underWay()],
   };
 }

@@ -1,3 +1,4 @@
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import type { Row } from '../assemble.js';
 import { text } from '../panels.js';
 import { busyByStage, computingAtOnce } from '../stages/compute-panels.js';
@@ -6,7 +7,7 @@ import { generationTraces } from '../trace-link.js';
 /** Question 4. */
 export function overlap(): Row {
   return {
-    title: 'Were the stages busy at the same time?',
+    title: QUESTIONS[3],
     panels: [computingAtOnce().span(9), busyByStage().span(9), onlyTraces().span(6)],
   };
 }

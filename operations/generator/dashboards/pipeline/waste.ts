@@ -1,4 +1,5 @@
 import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON } from '../../../../semconv/attributes.js';
+import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
   INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
@@ -25,7 +26,7 @@ import { WINDOWS } from '../variables.js';
 /** Question 6. */
 export function waste(): Row {
   return {
-    title: 'What was wasted?',
+    title: QUESTIONS[5],
     panels: [
       staleWindows().span(8),
       staleParts().span(8),

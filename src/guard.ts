@@ -1,4 +1,4 @@
-import { reportOnce } from '../diag.js';
+import { reportOnce } from './diag.js';
 
 /** Telemetry that runs within the host's own calls: where it fails, the host does not. */
 export class Guard {

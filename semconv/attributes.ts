@@ -39,6 +39,18 @@ export const ERROR_TYPE_VALUE_INVALID_ARGUMENT = 'invalid_argument' as const;
 export const ERROR_TYPE_VALUE_CLOSED = 'closed' as const;
 
 /**
+ * All values of {@link ATTR_ERROR_TYPE}.
+ */
+export const ERROR_TYPE_VALUES = [
+  'depth_exceeded',
+  'id_overflow',
+  'reply_without_window',
+  'reply_out_of_order',
+  'invalid_argument',
+  'closed',
+] as const;
+
+/**
  * What the model was asked to do.
  *
  * Defined by OpenTelemetry's own semantic conventions.
@@ -77,7 +89,78 @@ export const ATTR_GEN_AI_REQUEST_MODEL = 'gen_ai.request.model' as const;
 export const ATTR_GEN_AI_RESPONSE_MODEL = 'gen_ai.response.model' as const;
 
 /**
+ * How the generation ended.
+ */
+export const ATTR_LLAMA_STAGE_GENERATION_OUTCOME = 'llama_stage.generation.outcome' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_OUTCOME}: The decode loop ended by itself.
+ */
+export const LLAMA_STAGE_GENERATION_OUTCOME_VALUE_COMPLETED = 'completed' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_OUTCOME}: The client called it off, or left its
+ * stream early; that is no error.
+ */
+export const LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED = 'cancelled' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_OUTCOME}: The decode loop threw an error.
+ */
+export const LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED = 'failed' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_OUTCOME}: It never ended, and its scheduler was
+ * garbage-collected.
+ */
+export const LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED = 'abandoned' as const;
+
+/**
+ * All values of {@link ATTR_LLAMA_STAGE_GENERATION_OUTCOME}.
+ */
+export const LLAMA_STAGE_GENERATION_OUTCOME_VALUES = [
+  'completed',
+  'cancelled',
+  'failed',
+  'abandoned',
+] as const;
+
+/**
+ * Windows that one compute pass of the stage served together.
+ *
+ * @example 2
+ *
+ * @example 8
+ */
+export const ATTR_LLAMA_STAGE_STAGE_BATCH_SIZE = 'llama_stage.stage.batch_size' as const;
+
+/**
+ * Milliseconds that the stage computed its layers for the window, added up over its passes.
+ *
+ * @example 4.25
+ */
+export const ATTR_LLAMA_STAGE_STAGE_COMPUTE_MS = 'llama_stage.stage.compute_ms' as const;
+
+/**
+ * Milliseconds that the stage waited for the ones after it to answer the window, added up over its
+ * waits.
+ *
+ * @example 52.5
+ */
+export const ATTR_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_MS =
+  'llama_stage.stage.downstream_wait_ms' as const;
+
+/**
+ * Milliseconds that the stage took to write the window to the next one, added up over its writes.
+ *
+ * @example 0.75
+ */
+export const ATTR_LLAMA_STAGE_STAGE_FORWARD_WRITE_MS =
+  'llama_stage.stage.forward_write_ms' as const;
+
+/**
  * Name that the operator gave the stage; tells stages apart where spans of several chains meet.
+ * Never a host name, an address or the identity of a node.
  *
  * @example "stage-0"
  *
@@ -173,6 +256,14 @@ export const LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK
   'reverse_fallback' as const;
 
 /**
+ * All values of {@link ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH}.
+ */
+export const LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUES = [
+  'upstream_opened',
+  'reverse_fallback',
+] as const;
+
+/**
  * Whether the generation's predictions came over the fallback that the last stage opens.
  */
 export const ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_REVERSE_FALLBACK =
@@ -201,6 +292,11 @@ export const LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_STALE = 'stale' as cons
  * window was in flight.
  */
 export const LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED = 'closed' as const;
+
+/**
+ * All values of {@link ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON}.
+ */
+export const LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUES = ['stale', 'closed'] as const;
 
 /**
  * Times that the guess ran short and a continuation was looked up.
@@ -241,6 +337,11 @@ export const LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS = 's
 export const LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS = 'miss' as const;
 
 /**
+ * All values of {@link ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME}.
+ */
+export const LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUES = ['success', 'miss'] as const;
+
+/**
  * Horizon refills that appended at least one token.
  *
  * @example 0
@@ -261,7 +362,8 @@ export const ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS =
   'llama_stage.verify_window.horizon_refill_tokens' as const;
 
 /**
- * Number of the window within its generation; replies have to come back in this order.
+ * Number of the window within its generation; replies have to come back in this order. Identifiers
+ * count up, and each generation starts anew, so they are never a metric attribute.
  *
  * @example 1
  *
@@ -500,6 +602,27 @@ export const LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE = 'stale' as const;
  * coordinator saying what it found.
  */
 export const LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED = 'unverified' as const;
+
+/**
+ * All values of {@link ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT}.
+ */
+export const LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUES = [
+  'full_accept',
+  'partial_accept',
+  'reject',
+  'stale',
+  'unverified',
+] as const;
+
+/**
+ * Windows that got no span of their own, as a generation has a limit on its window spans.
+ *
+ * @example 1
+ *
+ * @example 2048
+ */
+export const ATTR_LLAMA_STAGE_VERIFY_WINDOW_WINDOWS_OMITTED =
+  'llama_stage.verify_window.windows_omitted' as const;
 
 /**
  * Marks the one attribute set that stands for all those past a limit.

@@ -4,6 +4,7 @@ import {
   METRIC_GEN_AI_SERVER_REQUEST_DURATION,
   METRIC_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   METRIC_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+  METRIC_LLAMA_STAGE_GENERATION_COUNT,
   METRIC_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
   METRIC_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
   METRIC_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
@@ -102,6 +103,16 @@ export const INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN: HistogramInstrument =
         0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
       ],
     },
+  },
+};
+
+export const INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT: Instrument = {
+  kind: 'counter',
+  name: METRIC_LLAMA_STAGE_GENERATION_COUNT,
+  options: {
+    description: 'Generations that ended, by how.',
+    unit: '{generation}',
+    valueType: INT,
   },
 };
 

@@ -30,8 +30,15 @@ export const METRIC_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN =
   'gen_ai.server.time_to_first_token' as const;
 
 /**
+ * Generations that ended, by how.
+ *
+ * Counter, in `{generation}`.
+ */
+export const METRIC_LLAMA_STAGE_GENERATION_COUNT = 'llama_stage.generation.count' as const;
+
+/**
  * Time that a stage computed one window over its layers; the slowest stage bounds the rate of the
- * chain.
+ * chain. A pass that serves several windows together is recorded once.
  *
  * Histogram, in `s`.
  */
@@ -100,7 +107,8 @@ export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED =
 
 /**
  * Generations by the path of their predictions; those by the fallback found no sink that the
- * upstream had opened.
+ * upstream had opened. A generation that changes its path counts under both, as a count is never
+ * taken back.
  *
  * Asynchronous counter, in `{generation}`.
  */

@@ -9,7 +9,8 @@
 export const SPAN_LLAMA_STAGE_GENERATION = 'llama_stage.generation' as const;
 
 /**
- * The stage computes its layers for the window.
+ * The stage computes its layers for the window. Where one pass serves several windows, each of them
+ * has such a span, all with the same start and the same end.
  *
  * Span kind: internal.
  */
@@ -30,7 +31,9 @@ export const SPAN_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT = 'llama_stage.stage.downstr
 export const SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE = 'llama_stage.stage.forward_write' as const;
 
 /**
- * One window's stay in a stage, from its arrival until it has been passed on.
+ * One window's stay in a stage, from its arrival until it has been passed on. In the compact form,
+ * which the operator chooses, it carries the time of each phase as an attribute, and the phases get
+ * no spans of their own.
  *
  * Span kind: server.
  */
@@ -46,6 +49,9 @@ export const SPAN_LLAMA_STAGE_VERIFY_WINDOW = 'llama_stage.verify_window' as con
 
 /**
  * The generation diverged from its guess here, and starts over from the target model's correction.
+ * Recorded on the `llama_stage.generation` span. Of more than 128 epochs the span keeps the first
+ * 64 and the last one, and thins out those between evenly;
+ * `llama_stage.verify_window.recovery_epochs` has the number of them all.
  */
 export const EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH =
   'llama_stage.verify_window.recovery_epoch' as const;

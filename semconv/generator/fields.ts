@@ -82,3 +82,8 @@ export class Fields {
     return keys.reduce<Fields>((fields, key) => Fields.of(fields.raw(key) ?? {}, this.place), this);
   }
 }
+
+export function addOnce<T>(known: Map<string, T>, name: string, value: T, place: Fields): void {
+  if (known.has(name)) place.fail(`${name} is defined twice`);
+  known.set(name, value);
+}

@@ -5,6 +5,8 @@ export interface Registry {
   readonly spans: readonly Span[];
   readonly events: readonly SpanEvent[];
   readonly entities: readonly Entity[];
+  /** In the order of the response timings. */
+  readonly figures: readonly Figure[];
 }
 
 export interface Attribute {
@@ -12,6 +14,7 @@ export interface Attribute {
   /** As the registry spells it; an enum is a `string`. */
   readonly type: string;
   readonly brief: string;
+  readonly note: string;
   readonly examples: readonly unknown[];
   readonly values: readonly AttributeValue[];
   /** OpenTelemetry defines it, and this registry only refers to it. */
@@ -23,11 +26,31 @@ export interface AttributeValue {
   readonly brief: string;
 }
 
+/** A figure of one generation: what a statistic, a response timing and an attribute tell alike. */
+export interface Figure {
+  readonly attribute: Attribute;
+  /** Last part of the id of the group that defines the attribute. */
+  readonly group: string;
+  /** Name of the statistics' field. */
+  readonly statistic: string;
+  readonly timing: string;
+  readonly kind: FigureKind;
+  /** It follows from other figures. */
+  readonly derived: boolean;
+  /** The timing that holds where this one does or another part of it; empty for most. */
+  readonly partOf: string;
+  /** What a later version of the workers brought, and the figure with it; empty for most. */
+  readonly introducedWith: string;
+}
+
+export type FigureKind = 'count' | 'ms' | 'fraction' | 'average' | 'boolean' | 'ms_by_level';
+
 export interface Metric {
   readonly name: string;
   readonly instrument: Instrument;
   readonly unit: string;
   readonly brief: string;
+  readonly note: string;
   readonly valueType: 'int' | 'double';
   readonly asynchronous: boolean;
   readonly questions: readonly number[];
@@ -35,6 +58,17 @@ export interface Metric {
   readonly bucketBoundaries: readonly number[];
   readonly attributes: readonly AttributeUse[];
   readonly upstream: boolean;
+  /** What it reads of a scheduler's counts, where it reads one field of them as it is. */
+  readonly count: Count | undefined;
+}
+
+export interface Count {
+  /** Name of the field; `1` where each scheduler counts as one. */
+  readonly field: string | 1;
+  /** The attribute whose values are the keys of the field, if it is a record. */
+  readonly attribute: Attribute | undefined;
+  /** The field holds milliseconds, the metric is in seconds. */
+  readonly isMs: boolean;
 }
 
 export type Instrument = 'counter' | 'updowncounter' | 'gauge' | 'histogram';
@@ -57,6 +91,7 @@ export interface Span {
 export interface SpanEvent {
   readonly name: string;
   readonly brief: string;
+  readonly note: string;
   readonly attributes: readonly AttributeUse[];
 }
 

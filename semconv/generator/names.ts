@@ -5,6 +5,11 @@ const NAME = /^[a-z][a-z0-9]*([._][a-z0-9]+)*$/;
 
 const OWN_NAMESPACE = 'llama_stage.';
 
+/** A name as TypeScript has it for a field. */
+const FIELD_NAME = /^[a-z][a-zA-Z0-9]*$/;
+
+const TIMING_NAME = /^[a-z][a-z0-9]*(_[a-z0-9]+)*$/;
+
 export function checkName(name: string, place: Fields): void {
   if (!NAME.test(name)) place.fail(`${name} is no valid name`);
 }
@@ -14,6 +19,14 @@ export function checkOwnName(name: string, place: Fields): void {
   if (!name.startsWith(OWN_NAMESPACE)) {
     place.fail(`${name} is outside ${OWN_NAMESPACE}*: refer to it, do not define it`);
   }
+}
+
+export function checkFieldName(name: string, place: Fields): void {
+  if (!FIELD_NAME.test(name)) place.fail(`${name} is no name of a field`);
+}
+
+export function checkTimingName(name: string, place: Fields): void {
+  if (!TIMING_NAME.test(name)) place.fail(`${name} is no name of a response timing`);
 }
 
 /** `llama_stage.stage.index` → `LLAMA_STAGE_STAGE_INDEX` */
@@ -27,6 +40,11 @@ export function attributeConstant(name: string): string {
 
 export function valueConstant(attribute: string, value: string): string {
   return `${constantCase(attribute)}_VALUE_${constantCase(value)}`;
+}
+
+/** The array of all values of an attribute. */
+export function valuesConstant(attribute: string): string {
+  return `${constantCase(attribute)}_VALUES`;
 }
 
 export function metricConstant(name: string): string {

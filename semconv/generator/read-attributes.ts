@@ -4,6 +4,14 @@ import { checkName, checkOwnName } from './names.js';
 
 const TYPES = ['string', 'int', 'double', 'boolean', 'string[]', 'int[]', 'double[]', 'boolean[]'];
 
+export function definitionsOf(group: Fields): readonly Fields[] {
+  return group.fieldsList('attributes').filter((each) => !each.has('ref'));
+}
+
+export function referencesOf(group: Fields): readonly Fields[] {
+  return group.fieldsList('attributes').filter((each) => each.has('ref'));
+}
+
 export function readAttribute(definition: Fields): Attribute {
   const name = definition.text('id');
   const fields = definition.at(`${definition.place}: attribute ${name}`);
@@ -15,7 +23,15 @@ export function readAttribute(definition: Fields): Attribute {
   if (type !== 'boolean' && values.length === 0 && examples.length === 0) {
     fields.fail('examples are missing');
   }
-  return { name, type, brief: fields.text('brief'), examples, values, upstream: false };
+  return {
+    name,
+    type,
+    brief: fields.text('brief'),
+    note: fields.optionalText('note'),
+    examples,
+    values,
+    upstream: false,
+  };
 }
 
 function readMembers(attribute: Fields): readonly AttributeValue[] {
@@ -34,6 +50,7 @@ export function readUpstreamAttribute(definition: Fields): Attribute {
     name,
     type: fields.oneOf('type', TYPES),
     brief: fields.text('brief'),
+    note: '',
     examples: fields.list('examples'),
     values: [],
     upstream: true,

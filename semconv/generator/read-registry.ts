@@ -1,4 +1,4 @@
-import { type Fields, RegistryError } from './fields.js';
+import { addOnce, type Fields, RegistryError } from './fields.js';
 import type {
   Attribute,
   AttributeUse,
@@ -10,11 +10,14 @@ import type {
 } from './model.js';
 import { constantCase } from './names.js';
 import {
+  definitionsOf,
   readAttribute,
   readAttributeUse,
   readReferenceValues,
   readUpstreamAttribute,
+  referencesOf,
 } from './read-attributes.js';
+import { inOrderOfSpans, readFigures } from './read-figures.js';
 import { readEntity, readEvent, readMetric, readSpan, readUpstreamMetric } from './read-signals.js';
 import { readRegistryFiles, readYaml } from './yaml-files.js';
 
@@ -26,9 +29,10 @@ export function readRegistry(folder: string, upstreamFile: string): Registry {
   const upstream = readYaml(upstreamFile, 'upstream.yaml');
   const groups = readGroups(files);
 
-  const attributes = readAttributes([...groups.values()], upstream);
+  const allGroups = [...groups.values()];
+  const attributes = readAttributes(allGroups, upstream);
   const usesOf = (group: Fields) => readUses(group, groups, attributes);
-  for (const group of groups.values()) usesOf(group);
+  for (const group of allGroups) usesOf(group);
 
   const events = new Map<string, SpanEvent>();
   for (const [id, group] of ofType(groups, 'event')) {
@@ -36,10 +40,10 @@ export function readRegistry(folder: string, upstreamFile: string): Registry {
   }
   const metrics = new Map<string, Metric>();
   for (const [, group] of ofType(groups, 'metric')) {
-    const metric = readMetric(group, usesOf(group));
+    const metric = readMetric(group, usesOf(group), attributes);
     addOnce(metrics, metric.name, metric, group);
   }
-  for (const metric of readImportedMetrics(files, upstream, attributes)) {
+  for (const metric of readImportedMetrics(files, allGroups, upstream, attributes)) {
     addOnce(metrics, metric.name, metric, upstream);
   }
   const spans = new Map<string, Span>();
@@ -59,6 +63,7 @@ export function readRegistry(folder: string, upstreamFile: string): Registry {
     spans: usable([...spans.values()]),
     events: usable([...events.values()]),
     entities: usable([...entities.values()]),
+    figures: inOrderOfSpans(readFigures(allGroups, attributes), [...spans.values()]),
   };
 }
 
@@ -81,7 +86,7 @@ function ofType(groups: ReadonlyMap<string, Fields>, type: (typeof GROUP_TYPES)[
 function readAttributes(groups: readonly Fields[], upstream: Fields): Map<string, Attribute> {
   const attributes = new Map<string, Attribute>();
   for (const group of groups) {
-    for (const entry of group.fieldsList('attributes').filter((each) => !each.has('ref'))) {
+    for (const entry of definitionsOf(group)) {
       if (group.raw('type') !== 'attribute_group') {
         group.fail('attributes are defined in attribute groups, and referred to everywhere else');
       }
@@ -89,9 +94,7 @@ function readAttributes(groups: readonly Fields[], upstream: Fields): Map<string
       addOnce(attributes, attribute.name, attribute, entry);
     }
   }
-  const references = groups
-    .flatMap((group) => group.fieldsList('attributes'))
-    .filter((each) => each.has('ref'));
+  const references = groups.flatMap(referencesOf);
   for (const definition of upstream.fieldsList('attributes')) {
     const attribute = readUpstreamAttribute(definition);
     const values = readReferenceValues(
@@ -115,8 +118,7 @@ function readUses(
     if (parent.has('extends')) group.fail(`extends ${id}, which extends another group itself`);
     for (const use of readUses(parent, groups, attributes)) uses.set(use.name, use);
   }
-  const references = group.fieldsList('attributes').filter((each) => each.has('ref'));
-  for (const use of references.map((each) => readAttributeUse(each, attributes))) {
+  for (const use of referencesOf(group).map((each) => readAttributeUse(each, attributes))) {
     uses.set(use.name, use);
   }
   return [...uses.values()];
@@ -124,29 +126,45 @@ function readUses(
 
 function readImportedMetrics(
   files: readonly Fields[],
+  groups: readonly Fields[],
   upstream: Fields,
   attributes: ReadonlyMap<string, Attribute>,
 ): readonly Metric[] {
   const definitions = upstream.fieldsList('metrics');
-  return files.flatMap((file) =>
+  const imported = files.flatMap((file) =>
     file
       .nested('imports')
       .texts('metrics')
-      .map((name) => {
-        const definition =
+      .map(
+        (name) =>
           definitions.find((each) => each.raw('name') === name) ??
-          file.fail(`imports ${name}, which upstream.yaml does not describe`);
-        const uses = definition
-          .fieldsList('attributes')
-          .map((each) => readAttributeUse(each, attributes));
-        return readUpstreamMetric(definition, uses);
-      }),
+          file.fail(`imports ${name}, which upstream.yaml does not describe`),
+      ),
   );
+  const additions = readAdditions(groups, new Set(imported.map((each) => each.text('name'))));
+  return imported.map((definition) => {
+    const more = additions.get(definition.text('name')) ?? [];
+    const references = [...referencesOf(definition), ...more];
+    return readUpstreamMetric(
+      definition,
+      references.map((each) => readAttributeUse(each, attributes)),
+    );
+  });
 }
 
-function addOnce<T>(known: Map<string, T>, name: string, value: T, place: Fields): void {
-  if (known.has(name)) place.fail(`${name} is defined twice`);
-  known.set(name, value);
+/** The references by which this registry adds to the attributes of metrics that it imports. */
+function readAdditions(
+  groups: readonly Fields[],
+  imported: ReadonlySet<string>,
+): ReadonlyMap<string, readonly Fields[]> {
+  const additions = new Map<string, readonly Fields[]>();
+  for (const group of groups) {
+    for (const name of group.nested('annotations', 'llama_stage').texts('carried_by')) {
+      if (!imported.has(name)) group.fail(`carried_by has ${name}, which is not imported`);
+      additions.set(name, [...(additions.get(name) ?? []), ...referencesOf(group)]);
+    }
+  }
+  return additions;
 }
 
 /** Sorted by name; names that differ only in their delimiters would share a constant. */

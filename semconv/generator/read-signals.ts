@@ -1,6 +1,7 @@
 import type { Fields } from './fields.js';
-import type { AttributeUse, Entity, Metric, Span, SpanEvent } from './model.js';
+import type { Attribute, AttributeUse, Entity, Metric, Span, SpanEvent } from './model.js';
 import { checkName, checkOwnName } from './names.js';
+import { readCount } from './read-count.js';
 
 type Uses = readonly AttributeUse[];
 
@@ -8,16 +9,21 @@ const INSTRUMENTS = ['counter', 'updowncounter', 'gauge', 'histogram'] as const;
 const VALUE_TYPES = ['int', 'double'] as const;
 const SPAN_KINDS = ['internal', 'client', 'server', 'producer', 'consumer'];
 
-export function readMetric(group: Fields, attributes: Uses): Metric {
+export function readMetric(
+  group: Fields,
+  attributes: Uses,
+  known: ReadonlyMap<string, Attribute>,
+): Metric {
   const name = group.text('metric_name');
   checkOwnName(name, group);
   const own = group.nested('annotations', 'llama_stage');
-  return checked(
+  const metric = checked(
     {
       name,
       instrument: group.oneOf('instrument', INSTRUMENTS),
       unit: group.text('unit'),
       brief: group.text('brief'),
+      note: group.optionalText('note'),
       valueType: group
         .nested('annotations', 'code_generation')
         .oneOf('metric_value_type', VALUE_TYPES),
@@ -26,9 +32,11 @@ export function readMetric(group: Fields, attributes: Uses): Metric {
       bucketBoundaries: own.numbers('bucket_boundaries'),
       attributes,
       upstream: false,
+      count: undefined,
     },
     group,
   );
+  return own.has('count') ? { ...metric, count: readCount(own, metric, known) } : metric;
 }
 
 export function readUpstreamMetric(definition: Fields, attributes: Uses): Metric {
@@ -41,12 +49,14 @@ export function readUpstreamMetric(definition: Fields, attributes: Uses): Metric
       instrument: fields.oneOf('instrument', INSTRUMENTS),
       unit: fields.text('unit'),
       brief: fields.text('brief'),
+      note: '',
       valueType: fields.oneOf('value_type', VALUE_TYPES),
       asynchronous: false,
       questions: fields.numbers('questions'),
       bucketBoundaries: fields.numbers('bucket_boundaries'),
       attributes,
       upstream: true,
+      count: undefined,
     },
     fields,
   );
@@ -92,7 +102,7 @@ export function readSpan(
 export function readEvent(group: Fields, attributes: Uses): SpanEvent {
   const name = group.text('name');
   checkOwnName(name, group);
-  return { name, brief: group.text('brief'), attributes };
+  return { name, brief: group.text('brief'), note: group.optionalText('note'), attributes };
 }
 
 /** A span group has no field for the name: by convention its id is `span.{name}.{kind}`. */

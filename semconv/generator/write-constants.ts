@@ -5,17 +5,24 @@ import {
   metricConstant,
   spanConstant,
   valueConstant,
+  valuesConstant,
 } from './names.js';
-import { docComment, HEADER, stringConstant } from './source-text.js';
+import { docComment, HEADER, stringConstant, stringsConstant, textOf } from './source-text.js';
 
 export function writeAttributes(registry: Registry): string {
-  return file(registry.attributes.flatMap((attribute) => [key(attribute), ...values(attribute)]));
+  return file(
+    registry.attributes.flatMap((attribute) => [
+      key(attribute),
+      ...values(attribute),
+      ...allValues(attribute),
+    ]),
+  );
 }
 
 function key(attribute: Attribute): string {
   const examples = attribute.examples.map((example) => `@example ${JSON.stringify(example)}`);
   return constant(attributeConstant(attribute.name), attribute.name, [
-    attribute.brief,
+    textOf(attribute),
     ...origin(attribute),
     ...examples,
   ]);
@@ -28,33 +35,43 @@ function values(attribute: Attribute): readonly string[] {
   );
 }
 
+/** Where the values are known, all of them, in the order of the registry. */
+function allValues({ name, values }: Attribute): readonly string[] {
+  if (values.length === 0) return [];
+  const list = stringsConstant(
+    valuesConstant(name),
+    values.map(({ value }) => value),
+  );
+  return [`${docComment([`All values of {@link ${attributeConstant(name)}}.`])}\n${list}\n`];
+}
+
 export function writeMetrics(registry: Registry): string {
   return file(
     registry.metrics.map((metric) =>
       constant(metricConstant(metric.name), metric.name, [
-        metric.brief,
-        `${metricKind(metric)}, in \`${metric.unit}\`.`,
+        textOf(metric),
+        `${capitalized(metricKind(metric))}, in \`${metric.unit}\`.`,
         ...origin(metric),
       ]),
     ),
   );
 }
 
-function metricKind({ asynchronous, instrument }: Metric): string {
-  const name = asynchronous ? `asynchronous ${instrument}` : instrument;
-  return name.charAt(0).toUpperCase() + name.slice(1);
+export function metricKind({ asynchronous, instrument }: Metric): string {
+  return asynchronous ? `asynchronous ${instrument}` : instrument;
+}
+
+function capitalized(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 export function writeSpans(registry: Registry): string {
   return file([
     ...registry.spans.map((span) =>
-      constant(spanConstant(span.name), span.name, [
-        [span.brief, span.note].filter((text) => text !== '').join(' '),
-        `Span kind: ${span.kind}.`,
-      ]),
+      constant(spanConstant(span.name), span.name, [textOf(span), `Span kind: ${span.kind}.`]),
     ),
     ...registry.events.map((event) =>
-      constant(eventConstant(event.name), event.name, [event.brief]),
+      constant(eventConstant(event.name), event.name, [textOf(event)]),
     ),
   ]);
 }

@@ -1,14 +1,12 @@
 import type { Metric, Registry } from './model.js';
 import { instrumentConstant, metricConstant } from './names.js';
-import { HEADER, numbersProperty, stringProperty } from './source-text.js';
+import { HEADER, namedImports, numbersProperty, stringProperty } from './source-text.js';
 
 export function writeInstruments({ metrics }: Registry): string {
-  return [HEADER, imports(metrics), TYPES, ...metrics.map(instrument)].join('\n');
-}
-
-function imports(metrics: readonly Metric[]): string {
-  const names = metrics.map((metric) => `  ${metricConstant(metric.name)},\n`);
-  return `import {\n${names.join('')}} from './metrics.js';\n`;
+  const names = metrics.map(({ name }) => metricConstant(name));
+  return [HEADER, namedImports(names, './metrics.js'), TYPES, ...metrics.map(instrument)].join(
+    '\n',
+  );
 }
 
 const TYPES = `/** The arguments of \`meter.create…(name, options)\`, without a dependency on the API. */

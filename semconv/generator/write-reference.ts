@@ -1,5 +1,7 @@
 import type { Attribute, AttributeUse, Metric, Registry } from './model.js';
 import { QUESTIONS } from './questions.js';
+import { textOf } from './source-text.js';
+import { metricKind } from './write-constants.js';
 
 export function writeReference(registry: Registry): string {
   return [
@@ -8,21 +10,21 @@ export function writeReference(registry: Registry): string {
     "Whoever runs a pipeline of stages asks nine questions, and each metric below says which of them it answers. Names with a dagger (†) are OpenTelemetry's own; their full definition stands in its semantic conventions.",
     QUESTIONS.map((question, i) => `${i + 1}. ${question}`).join('\n'),
     '## Metrics',
-    'Counters and up-down counters are asynchronous: a collection reads them. Histograms are recorded as things happen. Attributes are required unless it says otherwise.',
+    'What is asynchronous is read by a collection; everything else is recorded as things happen. Attributes are required unless it says otherwise.',
     metricsTable(registry.metrics),
     '### Bucket boundaries',
     boundariesTable(registry.metrics),
     '## Spans',
     ...registry.spans.flatMap((span) => [
       `### \`${span.name}\``,
-      [`Kind: ${span.kind}.`, span.brief, span.note].filter((text) => text !== '').join(' '),
+      `Kind: ${span.kind}. ${textOf(span)}`,
       ...span.events.map((event) => `Event: \`${event}\`.`),
       usesTable(span.attributes),
     ]),
     '## Span events',
     ...registry.events.flatMap((event) => [
       `### \`${event.name}\``,
-      event.brief,
+      textOf(event),
       usesTable(event.attributes),
     ]),
     '## Resource',
@@ -45,11 +47,11 @@ function metricsTable(metrics: readonly Metric[]): string {
     ['Metric', 'Instrument', 'Unit', 'Attributes', 'Question', 'Meaning'],
     metrics.map((metric) => [
       marked(metric),
-      metric.instrument,
+      metricKind(metric),
       code(metric.unit),
       metric.attributes.map(metricAttribute).join('; '),
       metric.questions.join(', '),
-      metric.brief,
+      textOf(metric),
     ]),
   );
 }
@@ -79,7 +81,7 @@ function attributesTable(attributes: readonly Attribute[]): string {
     attributes.map((attribute) => [
       marked(attribute),
       attribute.values.length > 0 ? 'enum' : attribute.type,
-      attribute.brief,
+      textOf(attribute),
       attribute.examples.map((example) => code(JSON.stringify(example))).join(', '),
     ]),
   );

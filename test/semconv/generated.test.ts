@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Meter, metrics } from '@opentelemetry/api';
 import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { COUNTED } from '../../semconv/counted.js';
 import { generate, readConventions } from '../../semconv/generator/generate.js';
 import * as conventions from '../../semconv/index.js';
 import * as instruments from '../../semconv/instruments.js';
@@ -49,6 +51,53 @@ describe('generated files', () => {
       SPAN_LLAMA_STAGE_STAGE_COMPUTE: 'llama_stage.stage.compute',
       EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH: 'llama_stage.verify_window.recovery_epoch',
     });
+  });
+});
+
+describe('the values of an attribute', () => {
+  it('are there in the order of the registry', () => {
+    expect(conventions.LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUES).toEqual(['stale', 'closed']);
+    expect(conventions.ERROR_TYPE_VALUES).toHaveLength(6);
+  });
+});
+
+describe('figures', () => {
+  it('has one for each attribute that sums up a generation', () => {
+    const prefix = 'registry.llama_stage.verify_window.';
+    const yaml = parse(readFileSync(join(SEMCONV, 'registry/generation-attributes.yaml'), 'utf8'));
+    for (const group of ['pipeline', 'summary']) {
+      const { attributes } = yaml.groups.find(({ id }: { id: string }) => id === prefix + group);
+      const figures = conventions.FIGURES.filter((figure) => figure.group === group);
+      expect(figures.map(({ attribute }) => attribute).sort()).toEqual(
+        attributes.map(({ id }: { id: string }) => id).sort(),
+      );
+    }
+  });
+
+  it('tells which ones earlier workers do not know', () => {
+    const later = conventions.FIGURES.filter(({ introducedWith }) => introducedWith);
+    expect(later.map(({ introducedWith, timing }) => [introducedWith, timing])).toEqual([
+      ['direct_return', 'verify_window_direct_prediction_return_upstream_opened'],
+      ['direct_return', 'verify_window_direct_prediction_return_reverse_fallback'],
+      ['horizon_refill', 'verify_window_horizon_refill_attempts'],
+      ['horizon_refill', 'verify_window_horizon_refill_successes'],
+      ['horizon_refill', 'verify_window_horizon_refill_tokens'],
+      ['horizon_refill', 'verify_window_horizon_refill_misses'],
+    ]);
+  });
+});
+
+describe('what is counted', () => {
+  it('is every asynchronous metric but the three of the time at each level', () => {
+    const counted = new Set(COUNTED.map(({ instrument }) => instrument.name));
+    const others = registry.metrics.filter(
+      ({ name, asynchronous }) => asynchronous && !counted.has(name),
+    );
+    expect(others.map(({ name }) => name)).toEqual([
+      conventions.METRIC_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+      conventions.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+      conventions.METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+    ]);
   });
 });
 

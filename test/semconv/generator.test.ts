@@ -62,6 +62,59 @@ groups:
     attributes:
       - ref: llama_stage.window.id
         requirement_level: required
+      - ref: llama_stage.loss.any
+        requirement_level: recommended
+      - ref: llama_stage.loss.count
+        requirement_level: recommended
+  - id: registry.llama_stage.loss.summary
+    type: attribute_group
+    brief: What was lost.
+    attributes:
+      - id: llama_stage.loss.count
+        type: int
+        stability: development
+        brief: How many were lost.
+        examples: [3]
+        annotations:
+          llama_stage:
+            figure: { statistic: lostCount, timing: lost_count, kind: count, derived: true }
+      - id: llama_stage.loss.any
+        type: boolean
+        stability: development
+        brief: Whether one was lost.
+        annotations:
+          llama_stage:
+            figure:
+              statistic: anyLost
+              timing: any_lost
+              kind: boolean
+              part_of: any_trouble
+              introduced_with: losses
+  - id: metric.llama_stage.loss.time
+    type: metric
+    metric_name: llama_stage.loss.time
+    brief: The time that was lost.
+    note: Only once.
+    instrument: counter
+    unit: s
+    attributes:
+      - ref: error.type
+        requirement_level: required
+    annotations:
+      code_generation:
+        metric_value_type: double
+      llama_stage:
+        asynchronous: true
+        count: lostMs
+  - id: attributes.llama_stage.loss
+    type: attribute_group
+    brief: Says besides what was lost.
+    attributes:
+      - ref: llama_stage.loss.count
+        requirement_level: opt_in
+    annotations:
+      llama_stage:
+        carried_by: [gen_ai.duration]
 `;
 
 const UPSTREAM = `
@@ -98,24 +151,72 @@ describe('a good registry', () => {
 
     expect(attributes.map(({ name }) => name)).toEqual([
       'error.type',
+      'llama_stage.loss.any',
+      'llama_stage.loss.count',
       'llama_stage.window.id',
       'llama_stage.window.verdict',
     ]);
     expect(attributes[0]?.values).toEqual([{ value: 'closed', brief: 'Too late.' }]);
     expect(metrics.map(({ name, upstream }) => [name, upstream])).toEqual([
       ['gen_ai.duration', true],
+      ['llama_stage.loss.time', false],
       ['llama_stage.window.duration', false],
     ]);
-    expect(metrics[1]?.attributes).toEqual([
+    expect(metrics[2]?.attributes).toEqual([
       { name: 'error.type', level: 'conditionally required: If it failed.' },
     ]);
     expect(spans[0]?.events).toEqual(['llama_stage.window.lost']);
+  });
+
+  it('adds its own attributes to a metric that it imports', () => {
+    const [imported] = read(GOOD).metrics;
+    expect(imported?.attributes).toEqual([{ name: 'llama_stage.loss.count', level: 'opt_in' }]);
+  });
+
+  it('has its figures in the order in which a span refers to them', () => {
+    const { figures } = read(GOOD);
+    expect(figures).toMatchObject([
+      {
+        attribute: { name: 'llama_stage.loss.any' },
+        group: 'summary',
+        statistic: 'anyLost',
+        timing: 'any_lost',
+        kind: 'boolean',
+        derived: false,
+        partOf: 'any_trouble',
+        introducedWith: 'losses',
+      },
+      {
+        attribute: { name: 'llama_stage.loss.count' },
+        group: 'summary',
+        statistic: 'lostCount',
+        timing: 'lost_count',
+        kind: 'count',
+        derived: true,
+        partOf: '',
+        introducedWith: '',
+      },
+    ]);
+  });
+
+  it('says which of the counts a metric reads', () => {
+    const [, time, duration] = read(GOOD).metrics;
+    expect(time?.count).toMatchObject({
+      field: 'lostMs',
+      attribute: { name: 'error.type' },
+      isMs: true,
+    });
+    expect(duration?.count).toBeUndefined();
+    const one = GOOD.replace('count: lostMs', 'count: 1');
+    expect(read(one).metrics[1]?.count).toMatchObject({ field: 1, isMs: false });
   });
 });
 
 describe('a bad registry', () => {
   const METRIC = 'model.yaml: metric.llama_stage.window.duration';
   const WINDOW = 'model.yaml: registry.llama_stage.window';
+  const LOSS = 'model.yaml: registry.llama_stage.loss.summary: figure of llama_stage.loss';
+  const LOSS_TIME = 'model.yaml: metric.llama_stage.loss.time';
 
   it.each([
     [
@@ -251,6 +352,108 @@ describe('a bad registry', () => {
       '      - ref: llama_stage.window.id',
       '      - id: llama_stage.window.id',
       'model.yaml: span.llama_stage.window.internal: attributes are defined in attribute groups, and referred to everywhere else',
+    ],
+    [
+      'a figure without a statistic',
+      'statistic: lostCount, ',
+      '',
+      `${LOSS}.count: statistic is missing`,
+    ],
+    [
+      'a statistic that is no field',
+      'statistic: lostCount',
+      'statistic: lost_count',
+      `${LOSS}.count: lost_count is no name of a field`,
+    ],
+    [
+      'a timing with capitals',
+      'timing: lost_count',
+      'timing: lostCount',
+      `${LOSS}.count: lostCount is no name of a response timing`,
+    ],
+    [
+      'an unknown kind of figure',
+      'kind: count',
+      'kind: number',
+      `${LOSS}.count: kind is number, expected one of count, ms, fraction`,
+    ],
+    [
+      'a figure of another type',
+      'kind: count',
+      'kind: ms',
+      `${LOSS}.count: kind is ms, which takes the type double and not int`,
+    ],
+    [
+      'a figure that is somewhat derived',
+      'derived: true',
+      'derived: partly',
+      `${LOSS}.count: derived is not true or false`,
+    ],
+    [
+      'a count that is part of a flag',
+      'derived: true',
+      'part_of: any_trouble',
+      `${LOSS}.count: part_of belongs to a boolean`,
+    ],
+    [
+      'a statistic of two figures',
+      'statistic: anyLost',
+      'statistic: lostCount',
+      `${LOSS}.any: lostCount is defined twice`,
+    ],
+    [
+      'a timing of two figures',
+      'timing: any_lost',
+      'timing: lost_count',
+      `${LOSS}.any: lost_count is defined twice`,
+    ],
+    [
+      'a figure that is part of another',
+      'part_of: any_trouble',
+      'part_of: lost_count',
+      'figure of llama_stage.loss.any: part_of is the timing of a figure',
+    ],
+    [
+      'a figure on no span',
+      '- ref: llama_stage.loss.any',
+      '- ref: error.type',
+      'figure of llama_stage.loss.any: no span refers to its attribute',
+    ],
+    [
+      'a count that is no field',
+      'count: lostMs',
+      'count: lost.ms',
+      `${LOSS_TIME}: lost.ms is no name of a field`,
+    ],
+    [
+      'a count of several',
+      'count: lostMs',
+      'count: 2',
+      `${LOSS_TIME}: count is neither the name of a field nor 1`,
+    ],
+    [
+      'a count that is no duration',
+      'count: lostMs',
+      'count: lost',
+      `${LOSS_TIME}: count is lost and unit s: what ends in Ms goes with s`,
+    ],
+    [
+      'a count of a histogram',
+      'asynchronous: false',
+      'asynchronous: false\n        count: lost',
+      `${METRIC}: count belongs to an asynchronous metric`,
+    ],
+    [
+      'a count by values that are not known',
+      '- ref: error.type\n        requirement_level: required',
+      '- ref: llama_stage.window.id\n        requirement_level: required',
+      `${LOSS_TIME}: count goes with one required attribute whose values are known, or with none`,
+    ],
+    [
+      'an addition to a metric that is not imported',
+      'carried_by: [gen_ai.duration]',
+      'carried_by: [gen_ai.length]',
+      'model.yaml: attributes.llama_stage.loss: carried_by has gen_ai.length, which is not imported',
     ],
     ['broken YAML', 'groups:', 'groups: [', 'model.yaml: '],
   ])('is rejected for %s', (_, good, bad, message) => {

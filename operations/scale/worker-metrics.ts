@@ -1,5 +1,5 @@
 import { gzipSync } from 'node:zlib';
-import type { Meter } from '@opentelemetry/api';
+
 import { ProtobufMetricsSerializer } from '@opentelemetry/otlp-transformer';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import {
@@ -42,10 +42,10 @@ export function coordinatorMetrics(
   sets: number,
   id = 'worker',
 ): Promise<ResourceMetrics> {
-  return collect(id, async (meter) => {
-    passThrough(0, meter);
-    const metrics = new VerifyWindowMetrics({ meter });
-    const generations = new GenerationTelemetry({ meter, metrics });
+  return collect(id, async (meterProvider) => {
+    passThrough(0, meterProvider);
+    const metrics = new VerifyWindowMetrics({ meterProvider });
+    const generations = new GenerationTelemetry({ meterProvider, metrics });
     for (let set = 0; set < sets; set++) {
       const model = `model-${set}`;
       const metricAttributes = { [ATTR_GEN_AI_REQUEST_MODEL]: model };
@@ -61,7 +61,7 @@ export function coordinatorMetrics(
 
 /** What the process of one later stage exports. */
 export function stageMetrics(id = 'stage'): Promise<ResourceMetrics> {
-  return collect(id, async (meter) => passThrough(1, meter));
+  return collect(id, async (meterProvider) => passThrough(1, meterProvider));
 }
 
 export function measureExport(metrics: ResourceMetrics): Export {
@@ -86,20 +86,18 @@ export function encode(metrics: ResourceMetrics): Uint8Array<ArrayBuffer> {
 
 async function collect(
   id: string,
-  work: (meter: Meter) => Promise<void>,
+  work: (meterProvider: MeterProvider) => Promise<void>,
 ): Promise<ResourceMetrics> {
   const reader = new CollectedByHand();
   const resource = resourceFromAttributes({ 'service.name': 'scale', 'service.instance.id': id });
-  await work(
-    new MeterProvider({ readers: [reader], resource }).getMeter('llama-stage-otel', '0.1.0'),
-  );
+  await work(new MeterProvider({ readers: [reader], resource }));
   const { resourceMetrics } = await reader.collect();
   return resourceMetrics;
 }
 
 /** One window in a stage: brings the histograms of all phases to life. */
-function passThrough(index: number, meter: Meter): void {
-  new StageTelemetry({ index, meter }).window(undefined, (window) => {
+function passThrough(index: number, meterProvider: MeterProvider): void {
+  new StageTelemetry({ index, meterProvider }).window(undefined, (window) => {
     window.compute(() => {});
     window.forwardWrite(() => {});
     window.downstreamWait(() => {});

@@ -1,8 +1,13 @@
 import { AxisPlacement } from '@grafana/grafana-foundation-sdk/common';
-import { ATTR_ERROR_TYPE } from '../../../../semconv/attributes.js';
+import {
+  ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
+} from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
@@ -22,6 +27,7 @@ import { WINDOWS } from '../variables.js';
 
 const TOKENS = 'suffix: tokens/s';
 const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
+const OUTCOME = labelName(ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
 
 /** Question 1. */
 export function outputRate(): Row {
@@ -74,17 +80,27 @@ function finished() {
   return timeseries(
     {
       title: 'Generations finished',
-      read: 'Requests per second that were answered, and those that failed, by the type of their error; a line at nothing where none did.',
-      act: 'Failed requests point at the coordinator, or at a stage that is gone: the traces have the error. None at all, with generations under way, means that they hang.',
+      read: 'Generations per second by how they ended: completed, cancelled by the client or the server, or abandoned (never ended, and garbage-collected); and those that failed, by the type of their error.',
+      act: 'Failed generations point at the coordinator, or at a stage that is gone: the traces have the error. Abandoned ones are a fault of the coordinator, which lost them. None at all, with generations under way, means that they hang.',
     },
     'reqps',
     [
-      ['answered', requests({ ...WINDOWS, match: `${WINDOWS.match}, ${ERROR_TYPE}=""` })],
+      [`{{${OUTCOME}}}`, endings()],
       [`failed {{${ERROR_TYPE}}}`, failures()],
     ],
   )
-    .overrideByName('answered', [fixed('green')])
+    .overrideByName('completed', [fixed('green')])
+    .overrideByName('cancelled', [fixed('text')])
+    .overrideByName('abandoned', [fixed('orange')])
     .links([generationTraces()]);
+}
+
+function endings(): string {
+  return rate(
+    INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
+    { ...WINDOWS, by: OUTCOME },
+    { match: `${OUTCOME}!="${LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED}"` },
+  );
 }
 
 function failures(): string {

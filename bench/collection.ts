@@ -20,8 +20,8 @@ const SAMPLES = 25;
 export async function collectionTime(live: number, windows: number): Promise<CollectionTime> {
   const histograms = new PreaggregatedHistograms();
   const reader = new BenchReader({ metricProducers: [histograms.producer()] });
-  const meter = new MeterProvider({ readers: [reader] }).getMeter('bench');
-  const metrics = new VerifyWindowMetrics({ meter, histograms });
+  const meterProvider = new MeterProvider({ readers: [reader] });
+  const metrics = new VerifyWindowMetrics({ meterProvider, histograms });
   const schedulers = Array.from(
     { length: live },
     () => new VerifyWindowScheduler({ depth: DEPTH }),

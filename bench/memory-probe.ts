@@ -15,8 +15,8 @@ const WINDOWS = 10_000_000;
 
 const histograms = new PreaggregatedHistograms();
 const reader = new BenchReader({ metricProducers: [histograms.producer()] });
-const meter = new MeterProvider({ readers: [reader] }).getMeter('bench');
-const metrics = new VerifyWindowMetrics({ meter, histograms });
+const meterProvider = new MeterProvider({ readers: [reader] });
+const metrics = new VerifyWindowMetrics({ meterProvider, histograms });
 
 /** The first run fills caches, and grows hash tables that are then used again: not counted. */
 await afterForgotten(SCHEDULERS);

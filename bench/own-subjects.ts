@@ -37,15 +37,19 @@ export function bareScheduler(): Subject {
 export function withProducerHistograms(): Subject {
   const histograms = new PreaggregatedHistograms();
   const reader = new BenchReader({ metricProducers: [histograms.producer()] });
-  const meter = new MeterProvider({ readers: [reader] }).getMeter('bench');
-  const metrics = new VerifyWindowMetrics({ meter, histograms });
+  const meterProvider = new MeterProvider({ readers: [reader] });
+  const metrics = new VerifyWindowMetrics({ meterProvider, histograms });
   return observed('all metrics, producer histograms', metrics, reader);
 }
 
 export function withMeterHistograms(): Subject {
   const reader = new BenchReader();
-  const meter = new MeterProvider({ readers: [reader] }).getMeter('bench');
-  return observed('all metrics, Meter histograms', new VerifyWindowMetrics({ meter }), reader);
+  const meterProvider = new MeterProvider({ readers: [reader] });
+  return observed(
+    'all metrics, Meter histograms',
+    new VerifyWindowMetrics({ meterProvider }),
+    reader,
+  );
 }
 
 /** Metrics whose every record throws. */

@@ -1,18 +1,28 @@
+// The layers that PipelineTelemetry is made of.
+export type { HistogramBackend, HistogramRecorder } from './histograms/histogram-backend.js';
 export {
   VerifyWindowMetrics,
   type VerifyWindowMetricsOptions,
 } from './metrics/verify-window-metrics.js';
-export { SCHEDULER_CHANNEL, type SchedulerCreated } from './scheduler/channel.js';
+export {
+  type GenerationPlan,
+  PipelineTelemetry,
+  type PipelineTelemetryOptions,
+} from './pipeline-telemetry.js';
+// The scheduler, which knows nothing of OpenTelemetry.
+export { type DropReason, MAX_DEPTH, type Tally, type WindowVerdict } from './scheduler/counts.js';
+export { SCHEDULER_CHANNEL } from './scheduler/discovery.js';
 export { VerifyWindowError, type VerifyWindowErrorCode } from './scheduler/error.js';
-export type { VerifyWindowObserver } from './scheduler/observer.js';
+export type { SchedulerObserver } from './scheduler/observer.js';
 export {
   parseResponseTimings,
   type ResponseTimings,
   responseTimings,
 } from './scheduler/response-timings.js';
 export {
-  MAX_DEPTH,
+  type SchedulerCreated,
   type StaleExecution,
+  type VerifyWindowObserver,
   VerifyWindowScheduler,
   type VerifyWindowSchedulerOptions,
 } from './scheduler/scheduler.js';
@@ -20,27 +30,23 @@ export {
   type GenerationAttributes,
   pipelineAttributes,
   summaryAttributes,
-} from './scheduler/span-attributes.js';
-export type { VerifyWindowStats } from './scheduler/stats.js';
-export type { Tally } from './scheduler/tally.js';
-export type {
-  DropReason,
-  VerifyWindow,
-  WindowOutcome,
-  WindowVerdict,
-} from './scheduler/verify-window.js';
+  type VerifyWindowStats,
+} from './scheduler/stats.js';
+export type { VerifyWindow, WindowOutcome } from './scheduler/verify-window.js';
 export {
-  type GenerationInProgress,
+  type Generation,
   type GenerationOptions,
   GenerationTelemetry,
   type GenerationTelemetryOptions,
+  type RunResult,
 } from './tracing/generation-telemetry.js';
 export {
+  type StageIdentity,
   StageTelemetry,
   type StageTelemetryOptions,
   type StageWindow,
+  type StartedStageWindow,
 } from './tracing/stage-telemetry.js';
-export { stampGenerationSpan } from './tracing/stamp-generation-span.js';
 export {
   decodeTraceCarrier,
   encodeTraceCarrier,
@@ -51,6 +57,6 @@ export {
 export {
   VerifyWindowTracer,
   type VerifyWindowTracerOptions,
+  windowContext,
 } from './tracing/verify-window-tracer.js';
-export { windowContext } from './tracing/window-context.js';
-export type { WindowSpanHook } from './tracing/window-spans.js';
+export { stampGenerationSpan, type WindowSpanHook } from './tracing/window-spans.js';

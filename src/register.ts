@@ -1,7 +1,8 @@
 /**
  * Instruments every scheduler of the process, for `node --import llama-stage-otel/register`. The
- * providers may be registered before or after.
+ * providers may be registered before or after. Options come from the environment: see
+ * {@link configFromEnvironment}.
  */
-import { VerifyWindowInstrumentation } from './instrumentation.js';
+import { configFromEnvironment, VerifyWindowInstrumentation } from './instrumentation.js';
 
-new VerifyWindowInstrumentation();
+new VerifyWindowInstrumentation(configFromEnvironment(process.env));

@@ -14,13 +14,13 @@ import {
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED,
 } from '../semconv/index.js';
+import { PreaggregatedHistograms } from '../src/histograms/index.js';
 import { SCHEDULER_CHANNEL, VerifyWindowScheduler } from '../src/index.js';
 import {
   VerifyWindowInstrumentation,
   type VerifyWindowInstrumentationConfig,
   type VerifyWindowInstrumentationOptions,
 } from '../src/instrumentation.js';
-import { PreaggregatedHistograms } from '../src/producer/index.js';
 import { ManualReader, providerWith } from './metrics/collected.js';
 import { listenToDiag, Tracing, useApi } from './tracing/sdk.js';
 
@@ -242,6 +242,7 @@ describe('enable and disable', () => {
         const known = new Set<VerifyWindowScheduler>();
         const open = new Set<VerifyWindowScheduler>();
         let last = 0;
+        let held = 0;
         const expected = () => [...known].reduce((sum, { tally }) => sum + tally.opened, 0);
         for (const step of [...sequence, 'enable', 'read']) {
           if (step === 'new') {
@@ -261,14 +262,17 @@ describe('enable and disable', () => {
             for (const scheduler of open) known.add(scheduler);
           }
           if (step === 'disable') {
+            if (isEnabled) held = expected();
             instrumentation.disable();
             isEnabled = false;
           }
           if (step === 'read') {
             const collected = await sdk.reader.read();
-            // While nothing is given, a cumulative reader repeats the last value.
-            if (!isEnabled) expect(collected.sum(OPENED)).toBe(last);
-            else {
+            if (!isEnabled) {
+              // What is disabled stands still, with nothing in flight.
+              expect(collected.sum(OPENED)).toBe(held);
+              expect(collected.sum(METRIC_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT)).toBe(0);
+            } else {
               expect(collected.sum(OPENED)).toBe(expected());
               expect(collected.sum(OPENED)).toBeGreaterThanOrEqual(last);
               last = collected.sum(OPENED);

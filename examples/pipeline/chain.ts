@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import { StageTelemetry } from 'llama-stage-otel';
+import type { PipelineTelemetry, StageTelemetry } from 'llama-stage-otel';
 import { type Arguments, UsageError } from './arguments.js';
 import { now } from './clock.js';
 import { dial, readFrames, writeFrame } from './framing.js';
@@ -61,11 +61,11 @@ export class Chain implements Verifier {
   #timeline = new Timeline();
 
   /** Nothing runs before `start`, and `close` is right at any moment, also while it starts. */
-  constructor(args: Arguments) {
+  constructor(args: Arguments, telemetry: PipelineTelemetry) {
     this.#args = args;
     this.#failure.catch(() => {});
     this.#stage0 = new Compute(args.stageMs, this.#ended.signal);
-    this.#telemetry = new StageTelemetry(identifyStage(0, args.stages));
+    this.#telemetry = telemetry.stage(identifyStage(0, args.stages));
     this.#returnLink = new DelayLine(args.linkMs, (message) => this.#settle(message));
   }
 

@@ -1,6 +1,6 @@
 import {
-  type GenerationInProgress,
   injectTraceContext,
+  type Generation as ObservedGeneration,
   type VerifyWindow,
   type VerifyWindowScheduler,
   windowContext,
@@ -42,7 +42,7 @@ interface InFlight {
 export class Generation {
   readonly #chain: Verifier;
   readonly #scheduler: VerifyWindowScheduler;
-  readonly #observed: GenerationInProgress;
+  readonly #observed: ObservedGeneration;
   readonly #options: GenerationOptions;
   /** The prompt, the committed tokens, and the guess. */
   readonly #sequence: number[];
@@ -56,7 +56,7 @@ export class Generation {
   readonly #inFlight: InFlight[] = [];
   readonly #committedAtMs: number[] = [];
 
-  constructor(chain: Verifier, observed: GenerationInProgress, options: GenerationOptions) {
+  constructor(chain: Verifier, observed: ObservedGeneration, options: GenerationOptions) {
     this.#chain = chain;
     this.#scheduler = observed.scheduler;
     this.#observed = observed;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { constants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { GenerationTelemetry, VerifyWindowMetrics } from 'llama-stage-otel';
+import { PipelineTelemetry } from 'llama-stage-otel';
 import { type Arguments, helpText, readArguments, UsageError } from './arguments.js';
 import { Chain, ChainFailure } from './chain.js';
 import { measure } from './measurements.js';
@@ -60,11 +60,11 @@ async function main(args: Arguments): Promise<number> {
 /** The control at depth 1, and then the same generations at the wanted depth, on one chain. */
 async function compare(args: Arguments, table: TableReader): Promise<Report> {
   // It is known before it starts, so that an interrupt meanwhile finds the processes to end.
-  chain = new Chain(args);
+  const telemetry = new PipelineTelemetry();
+  chain = new Chain(args, telemetry);
   await chain.start();
   console.error(`stage processes: ${chain.processIds.join(', ')}`);
   console.error(`their metrics: ${chain.metricsUrls.join(', ')}`);
-  const telemetry = new GenerationTelemetry({ metrics: new VerifyWindowMetrics() });
   const shared = { args, chain, telemetry };
   const control = await run({
     ...shared,

@@ -1,4 +1,4 @@
-import type { GenerationTelemetry } from 'llama-stage-otel';
+import type { PipelineTelemetry } from 'llama-stage-otel';
 import type { Arguments } from './arguments.js';
 import type { Chain } from './chain.js';
 import { Generation, type Output } from './generation.js';
@@ -17,7 +17,7 @@ export interface RunOptions {
   readonly depth: number;
   readonly args: Arguments;
   readonly chain: Chain;
-  readonly telemetry: GenerationTelemetry;
+  readonly telemetry: PipelineTelemetry;
   /** Generations on a chain are told apart by their ids; this run's begin here. */
   readonly firstId: number;
   onFinished(finished: number): void;
@@ -53,10 +53,10 @@ function generate(options: RunOptions, index: number, prompt: number[]): Promise
   const { args, chain, depth, firstId, name, telemetry } = options;
   const { tokens, width } = args;
   const id = firstId + index;
-  return telemetry.run(
-    { depth, requestModel: MODEL, metricAttributes: { [RUN_ATTRIBUTE]: name } },
-    (observed) => new Generation(chain, observed, { id, prompt, tokens, width }).run(),
-  );
+  const metricAttributes = { [RUN_ATTRIBUTE]: name };
+  return telemetry
+    .generation({ depth, requestModel: MODEL, metricAttributes })
+    .run((observed) => new Generation(chain, observed, { id, prompt, tokens, width }).run());
 }
 
 /** Prompts from places spread evenly over the text. */

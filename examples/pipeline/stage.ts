@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { StageTelemetry } from 'llama-stage-otel';
+import { PipelineTelemetry } from 'llama-stage-otel';
 import { UsageError } from './arguments.js';
 import { now } from './clock.js';
 import { dial, readFrames, writeFrame } from './framing.js';
@@ -38,7 +38,7 @@ const [control] = (await once(process, 'message')) as [StageControl];
 const identity = identifyStage(control.stage, control.stages);
 telemetry = await startTelemetry();
 
-const observed = new StageTelemetry(identity);
+const observed = new PipelineTelemetry().stage(identity);
 const compute = new Compute(control.stageMs, stopping.signal);
 const downstream =
   control.nextPort === undefined ? undefined : await openDownstream(control.nextPort);

@@ -1,52 +1,29 @@
-import type {
-  Attributes,
-  BatchObservableResult,
-  Meter,
-  MeterProvider,
-  Observable,
-} from '@opentelemetry/api';
-import {
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
-  type Instrument,
-} from '../../semconv/instruments.js';
-import { reportOnce } from '../diag.js';
+import type { Attributes, MeterProvider } from '@opentelemetry/api';
+import { type Attachment, attach } from '../attach.js';
+import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
+import { Guard } from '../guard.js';
+import type { HistogramBackend } from '../histograms/histogram-backend.js';
+import type { Counts } from '../scheduler/counts.js';
 import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
-import type { Tally } from '../scheduler/tally.js';
-import type { AttributeSet } from './attribute-set.js';
-import { AttributeSets } from './attribute-sets.js';
-import { MeterHistograms } from './meter-histograms.js';
-import { MeterSource } from './meter-source.js';
-import { SetObserver } from './set-observer.js';
-import { COUNTERS, GAUGES } from './signals.js';
-import { type HistogramBackend, recordGeneration } from './window-histograms.js';
-
-/** The instruments of the pulled counters, each once. */
-const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
-  ...COUNTERS.map(({ instrument }) => instrument),
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
-]);
+import type { VerifyWindowStats } from '../scheduler/stats.js';
+import { type Hub, HubSource } from './hub.js';
+import { type Bridge, SchedulerGroup } from './scheduler-group.js';
 
 export interface VerifyWindowMetricsOptions {
+  /** Where metrics go. Default: the global provider, also one that is registered later. */
+  readonly meterProvider?: MeterProvider;
   /**
-   * The meter to record on. By default a meter of the global provider, looked up again when a
-   * provider is registered after the bridge was made.
-   */
-  readonly meter?: Meter;
-  /**
-   * How many different attribute sets are kept apart: an integer of at least 1. Schedulers with
-   * further ones are counted together under `otel.metric.overflow`. Default: 100, which at depth
-   * 8 stays below the 2,000 series for each metric at which the SDK cuts off by itself.
+   * How many different attribute sets are kept apart on a meter provider: an integer of at least 1.
+   * Schedulers with further ones are counted together under `otel.metric.overflow`. Default: 100,
+   * which at depth 8 stays below the 2,000 series for each metric at which the SDK cuts off by
+   * itself.
    */
   readonly maxAttributeSets?: number;
   /**
    * How histograms are recorded. By default on the meter; `PreaggregatedHistograms` of
-   * `llama-stage-otel/producer` costs a small part of that.
+   * `llama-stage-otel/producer` costs a small part of that. All that report to one meter provider
+   * record in one way, the first that was asked for.
    */
   readonly histograms?: HistogramBackend;
 }
@@ -85,55 +62,45 @@ export interface VerifyWindowMetricsOptions {
  *
  * At every collection, for each attribute set: `opened = completed + dropped + in_flight`, and
  * `occupancy_time` over all levels is the total lifetime of the schedulers.
+ *
+ * Any number of bridges may report to one meter provider: they give one point for each series, the
+ * sum. A scheduler is counted once, by the first bridge that observes it.
  */
 export class VerifyWindowMetrics {
-  readonly #source: MeterSource;
-  readonly #sets: AttributeSets;
-  readonly #histograms: HistogramBackend;
-  readonly #observers = new WeakMap<AttributeSet, SetObserver>();
-  readonly #observed = new WeakSet<Tally>();
-  readonly #observe = (result: BatchObservableResult) => this.#observeAll(result);
-  /** What the observers of the schedulers see of this bridge. */
-  readonly #bridge = {
+  readonly #source: HubSource;
+  readonly #groups = new Map<string, SchedulerGroup>();
+  readonly #guard = new Guard('recording verify-window metrics failed');
+  /** What the groups see of this bridge. */
+  readonly #bridge: { isEnabled: boolean } & Bridge = {
     isEnabled: true,
-    isWaiting: false,
-    followProvider: () => this.#followProvider(),
-    foldClosed: (observer: SetObserver, tally: Tally) => this.#foldClosed(observer, tally),
-    foldForgotten: (observer: SetObserver, tally: Tally) => this.#foldForgotten(observer, tally),
-    report: reportOnce('recording verify-window metrics failed'),
+    followProvider: () => void this.#followProvider(),
+    report: this.#guard.report,
   };
-
-  #meter: Meter | undefined;
-  #observables = new Map<Instrument, Observable>();
+  #maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS;
+  #hub: Hub;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
   constructor(options: VerifyWindowMetricsOptions = {}) {
-    const { meter, maxAttributeSets, histograms = new MeterHistograms() } = options;
-    this.#source = new MeterSource(meter);
-    this.#sets = new AttributeSets(maxAttributeSets);
-    this.#histograms = histograms;
-    this.#followProvider();
+    const { histograms, maxAttributeSets, meterProvider } = options;
+    if (maxAttributeSets !== undefined) this.setMaxAttributeSets(maxAttributeSets);
+    this.#source = new HubSource(meterProvider, histograms);
+    this.#hub = this.#source.hub;
   }
 
   /**
-   * Counts what this scheduler has done and will do. Attaching it again changes nothing.
+   * Counts what this scheduler has done and will do. One that is counted already stays as it is, but
+   * for one that an instrumentation has found: what it does from now on is counted here.
    *
    * @param attributes go onto every metric of this scheduler. Keep them few and bounded; who the
    * worker is belongs in its resource.
    */
   observe(scheduler: VerifyWindowScheduler, attributes: Attributes = {}): void {
-    const { tally } = scheduler;
-    if (this.#observed.has(tally)) return;
-    this.#observed.add(tally);
-    this.#followProvider();
-    const observer = this.#observerOf(attributes);
-    scheduler.subscribe(observer);
-    if (scheduler.isClosed) {
-      this.#foldClosed(observer, tally);
-      return;
-    }
-    observer.set.attach(tally);
-    observer.forgotten.register(scheduler, tally, tally);
+    this.#guard.run(() => this.#attach(scheduler, attributes, true));
+  }
+
+  /** Counts a scheduler that was found, and not given: it goes to whoever observes it. */
+  discover(scheduler: VerifyWindowScheduler, attributes: Attributes = {}): void {
+    this.#guard.run(() => this.#attach(scheduler, attributes, false));
   }
 
   /**
@@ -146,121 +113,113 @@ export class VerifyWindowMetrics {
    */
   recordGeneration(stats: VerifyWindowStats, attributes: Attributes = {}): void {
     const checked = parseResponseTimings(responseTimings(stats));
-    this.#followProvider();
-    const { set, histograms } = this.#observerOf(attributes);
-    set.addGeneration(checked);
-    if (this.#bridge.isEnabled) recordGeneration(histograms, checked);
+    this.#guard.run(() => this.#groupOf(attributes).addGeneration(checked));
   }
 
-  /**
-   * Records on this provider from now on, in place of the global one. A bridge that was given a
-   * meter keeps it.
-   */
+  /** Records on this provider from now on, with all that was counted before. */
   setMeterProvider(provider: MeterProvider): void {
-    this.#source.setProvider(provider);
-    this.#followProvider();
+    this.#guard.run(() => {
+      this.#source.setProvider(provider);
+      this.#followProvider();
+    });
   }
 
   /**
    * Changes how many attribute sets are kept apart. Those that there are stay.
    *
-   * @throws {VerifyWindowError} `invalid_argument` for what is no integer of at least 1.
+   * @throws {VerifyWindowError} `invalid_argument` for what is not an integer of at least 1.
    */
   setMaxAttributeSets(limit: number): void {
-    this.#sets.setLimit(limit);
+    requireLimit(limit);
+    this.#maxAttributeSets = limit;
   }
 
   /**
-   * Gives and records nothing from now on, until {@link VerifyWindowMetrics.enable}. Counting goes
-   * on, so no counter falls when it is enabled again; what the histograms would have recorded in
-   * the meantime is lost. Before the end of a process collect first, or shut the provider down:
-   * what was not collected by then is not exported.
+   * Records nothing from now on, until {@link VerifyWindowMetrics.enable}. What is exported stands
+   * still: counters at what they had reached, up-down counters at 0. Counting goes on, so no counter
+   * falls when it is enabled again; what the histograms would have recorded meanwhile is lost.
+   * Before the end of a process collect first, or shut the provider down: what was not collected by
+   * then is not exported.
    */
   disable(): void {
     if (!this.#bridge.isEnabled) return;
     this.#bridge.isEnabled = false;
-    this.#removeCallback();
+    this.#guard.run(() => {
+      for (const group of this.#groups.values()) this.#hub.hold(group);
+    });
   }
 
-  /** Gives and records again after {@link VerifyWindowMetrics.disable}. */
+  /** Records again after {@link VerifyWindowMetrics.disable}. */
   enable(): void {
     if (this.#bridge.isEnabled) return;
     this.#bridge.isEnabled = true;
-    this.#addCallback();
-    this.#followProvider();
+    this.#guard.run(() => {
+      for (const group of this.#groups.values()) this.#hub.join(group);
+      this.#followProvider();
+    });
   }
 
-  /** The one observer that all schedulers with these attributes share. */
-  #observerOf(attributes: Attributes): SetObserver {
-    const set = this.#sets.get(attributes);
-    const known = this.#observers.get(set);
+  #attach(scheduler: VerifyWindowScheduler, attributes: Attributes, isExplicit: boolean): void {
+    const group = this.#groupOf(attributes);
+    const counting = new GroupCounting(this.#bridge, this.#hub, group, isExplicit);
+    attach('counting', scheduler, counting, (internals, goOnFrom) => {
+      counting.start(internals.counts, scheduler.subscribe(group));
+      group.add(scheduler, internals, goOnFrom);
+    });
+  }
+
+  /** The one group that all schedulers with these attributes share. */
+  #groupOf(attributes: Attributes): SchedulerGroup {
+    this.#followProvider();
+    const set = this.#hub.sets.get(attributes, this.#maxAttributeSets);
+    const known = this.#groups.get(set.key);
     if (known !== undefined) return known;
-    const histograms = this.#histograms.bind(set.attributes);
-    const observer = new SetObserver(this.#bridge, set, histograms);
-    this.#observers.set(set, observer);
-    return observer;
+    const group = new SchedulerGroup(this.#bridge, set, this.#source.histograms);
+    this.#groups.set(set.key, group);
+    if (this.#bridge.isEnabled) this.#hub.join(group);
+    return group;
   }
 
-  #foldClosed({ set, histograms, forgotten }: SetObserver, tally: Tally): void {
-    forgotten.unregister(tally);
-    this.#followProvider();
-    set.fold(tally);
-    if (this.#bridge.isEnabled) recordGeneration(histograms, snapshot(tally));
-  }
-
-  /** When a forgotten generation ended is not known, so it has no average over its time. */
-  #foldForgotten({ set }: SetObserver, tally: Tally): void {
-    try {
-      tally.end();
-      set.fold(tally);
-    } catch (error) {
-      this.#bridge.report(error);
-    }
-  }
-
-  /** Moves to another meter, where the provider has changed. */
+  /** Moves to another hub, where the provider has changed. */
   #followProvider(): void {
-    const meter = this.#source.takeChange();
-    if (meter !== undefined) this.#useMeter(meter);
-  }
-
-  #useMeter(meter: Meter): void {
-    this.#removeCallback();
-    this.#meter = meter;
-    this.#bridge.isWaiting = this.#source.isWaiting;
-    this.#histograms.useMeter(meter);
-    this.#observables = new Map();
-    for (const instrument of PULLED_COUNTERS) {
-      const { name, options } = instrument;
-      this.#observables.set(instrument, meter.createObservableCounter(name, options));
+    const { hub } = this.#source;
+    if (hub === this.#hub) return;
+    for (const group of this.#groups.values()) {
+      this.#hub.hold(group);
+      group.useHistograms(this.#source.histograms);
+      if (this.#bridge.isEnabled) hub.join(group);
     }
-    for (const { instrument } of GAUGES) {
-      const { name, options } = instrument;
-      this.#observables.set(instrument, meter.createObservableUpDownCounter(name, options));
-    }
-    if (this.#bridge.isEnabled) this.#addCallback();
+    this.#hub = hub;
+  }
+}
+
+/** That a group of a bridge counts a scheduler. */
+class GroupCounting implements Attachment {
+  readonly isExplicit: boolean;
+  readonly options: readonly unknown[];
+  readonly #bridge: Bridge;
+  readonly #group: SchedulerGroup;
+  #counts: Counts | undefined;
+  #unsubscribe: (() => void) | undefined;
+
+  constructor(bridge: Bridge, hub: Hub, group: SchedulerGroup, isExplicit: boolean) {
+    this.isExplicit = isExplicit;
+    this.options = [hub, group.set.key];
+    this.#bridge = bridge;
+    this.#group = group;
   }
 
-  #addCallback(): void {
-    this.#meter?.addBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+  get isActive(): boolean {
+    return this.#bridge.isEnabled;
   }
 
-  #removeCallback(): void {
-    this.#meter?.removeBatchObservableCallback(this.#observe, [...this.#observables.values()]);
+  start(counts: Counts, unsubscribe: () => void): void {
+    this.#counts = counts;
+    this.#unsubscribe = unsubscribe;
   }
 
-  #observeAll(result: BatchObservableResult): void {
-    const find = (instrument: Instrument) => this.#observables.get(instrument) as Observable;
-    for (const set of this.#sets) set.observe(result, find, (tally) => this.#pendingMs(tally));
-  }
-
-  /** The clock is the host's: one that throws must not cost the other schedulers their numbers. */
-  #pendingMs(tally: Tally): number {
-    try {
-      return tally.pendingMs();
-    } catch (error) {
-      this.#bridge.report(error);
-      return 0;
-    }
+  release() {
+    this.#unsubscribe?.();
+    return this.#counts && this.#group.release(this.#counts);
   }
 }

@@ -1,20 +1,7 @@
-import type {
-  ERROR_TYPE_VALUE_CLOSED,
-  ERROR_TYPE_VALUE_DEPTH_EXCEEDED,
-  ERROR_TYPE_VALUE_ID_OVERFLOW,
-  ERROR_TYPE_VALUE_INVALID_ARGUMENT,
-  ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER,
-  ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW,
-} from '../../semconv/attributes.js';
+import type { ERROR_TYPE_VALUES } from '../../semconv/attributes.js';
 
 /** Why a call was refused: the values of `error.type` that this package emits. */
-export type VerifyWindowErrorCode =
-  | typeof ERROR_TYPE_VALUE_DEPTH_EXCEEDED
-  | typeof ERROR_TYPE_VALUE_ID_OVERFLOW
-  | typeof ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW
-  | typeof ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER
-  | typeof ERROR_TYPE_VALUE_INVALID_ARGUMENT
-  | typeof ERROR_TYPE_VALUE_CLOSED;
+export type VerifyWindowErrorCode = (typeof ERROR_TYPE_VALUES)[number];
 
 /** A refused call. Whatever was refused changed nothing but the count of errors. */
 export class VerifyWindowError extends Error {
@@ -26,4 +13,21 @@ export class VerifyWindowError extends Error {
     super(message);
     this.code = code;
   }
+}
+
+/** Refuses an argument: `what` must be `allowed`. */
+export function refuseArgument(what: string, allowed: string, value: unknown): never {
+  throw new VerifyWindowError(
+    'invalid_argument',
+    `${what} must be ${allowed}, got ${describeWithoutContent(value)}`,
+  );
+}
+
+/** What a value is, without repeating unbounded or private content of it. */
+export function describeWithoutContent(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (value === null) return 'null';
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  return `a value of type ${typeof value}`;
 }

@@ -1,69 +1,29 @@
-import { describe } from './describe.js';
-import { VerifyWindowError } from './error.js';
-import { isCount } from './quantities.js';
-import { MAX_DEPTH } from './scheduler.js';
-import { occupancyOf, type VerifyWindowStats } from './stats.js';
+import { FIGURES, type FigureKind, type ResponseTimings } from '../../semconv/figures.js';
+import { isCount, MAX_DEPTH } from './counts.js';
+import { refuseArgument } from './error.js';
+import { copyOf, occupancyOf, type VerifyWindowStats } from './stats.js';
 
-/** The verify-window keys of a response's `timings` object. Times are milliseconds. */
-export interface ResponseTimings {
-  verify_window_depth: number;
-  /** Whether the predictions came straight from the last stage, by either path. */
-  verify_window_direct_prediction_return: boolean;
-  verify_window_direct_prediction_return_upstream_opened: boolean;
-  verify_window_direct_prediction_return_reverse_fallback: boolean;
-  verify_window_opened: number;
-  verify_window_max_in_flight: number;
-  verify_window_recovery_epochs: number;
-  verify_window_stale_marked: number;
-  verify_window_stale_discarded: number;
-  verify_window_stale_drain_ms: number;
-  verify_window_stale_stage0_compute_ms: number;
-  verify_window_stale_forward_write_ms: number;
-  verify_window_stale_downstream_wait_ms: number;
-  verify_window_stale_verify_elapsed_ms: number;
-  verify_window_horizon_refill_attempts: number;
-  verify_window_horizon_refill_successes: number;
-  verify_window_horizon_refill_tokens: number;
-  verify_window_horizon_refill_misses: number;
-  verify_window_occupancy_ms_by_depth: number[];
-  verify_window_occupancy_total_ms: number;
-  verify_window_occupancy_parallel_ms: number;
-  verify_window_occupancy_parallel_fraction: number;
-  verify_window_occupancy_full_ms: number;
-  verify_window_occupancy_full_fraction: number;
-  verify_window_occupancy_average_in_flight: number;
-}
+export type { ResponseTimings } from '../../semconv/figures.js';
+
+type Key = keyof ResponseTimings;
+
+type GivenTimings = Partial<Record<Key, unknown>>;
+
+/** The kind of each timing. */
+const KINDS: ReadonlyMap<Key, FigureKind> = new Map(
+  FIGURES.flatMap(({ kind, partOf, timing }) =>
+    [partOf, timing].filter((key) => key !== undefined).map((key) => [key, kind] as const),
+  ),
+);
 
 /** The entries that a response's `timings` object gets. */
 export function responseTimings(stats: VerifyWindowStats): ResponseTimings {
-  return {
-    verify_window_depth: stats.depth,
-    verify_window_direct_prediction_return:
-      stats.directReturnUpstreamOpened || stats.directReturnReverseFallback,
-    verify_window_direct_prediction_return_upstream_opened: stats.directReturnUpstreamOpened,
-    verify_window_direct_prediction_return_reverse_fallback: stats.directReturnReverseFallback,
-    verify_window_opened: stats.opened,
-    verify_window_max_in_flight: stats.maxInFlight,
-    verify_window_recovery_epochs: stats.recoveryEpochs,
-    verify_window_stale_marked: stats.staleMarked,
-    verify_window_stale_discarded: stats.staleDiscarded,
-    verify_window_stale_drain_ms: stats.staleDrainMs,
-    verify_window_stale_stage0_compute_ms: stats.staleStage0ComputeMs,
-    verify_window_stale_forward_write_ms: stats.staleForwardWriteMs,
-    verify_window_stale_downstream_wait_ms: stats.staleDownstreamWaitMs,
-    verify_window_stale_verify_elapsed_ms: stats.staleVerifyElapsedMs,
-    verify_window_horizon_refill_attempts: stats.horizonRefillAttempts,
-    verify_window_horizon_refill_successes: stats.horizonRefillSuccesses,
-    verify_window_horizon_refill_tokens: stats.horizonRefillTokens,
-    verify_window_horizon_refill_misses: stats.horizonRefillMisses,
-    verify_window_occupancy_ms_by_depth: [...stats.occupancyMsByDepth],
-    verify_window_occupancy_total_ms: stats.occupancyTotalMs,
-    verify_window_occupancy_parallel_ms: stats.occupancyParallelMs,
-    verify_window_occupancy_parallel_fraction: stats.occupancyParallelFraction,
-    verify_window_occupancy_full_ms: stats.occupancyFullMs,
-    verify_window_occupancy_full_fraction: stats.occupancyFullFraction,
-    verify_window_occupancy_average_in_flight: stats.occupancyAverageInFlight,
-  };
+  const timings: GivenTimings = {};
+  for (const { partOf, statistic, timing } of FIGURES) {
+    if (partOf !== undefined) timings[partOf] ||= stats[statistic];
+    timings[timing] = copyOf(stats[statistic]);
+  }
+  return timings as ResponseTimings;
 }
 
 /**
@@ -77,153 +37,141 @@ export function responseTimings(stats: VerifyWindowStats): ResponseTimings {
  */
 export function parseResponseTimings(timings: unknown): VerifyWindowStats {
   if (typeof timings !== 'object' || timings === null || Array.isArray(timings)) {
-    throw new VerifyWindowError(
-      'invalid_argument',
-      `timings must be an object, got ${describe(timings)}`,
-    );
+    refuseArgument('timings', 'an object', timings);
   }
-  const read = new TimingsReader(timings as Record<string, unknown>);
+  const given = readTimings(timings as Record<string, unknown>);
+  checkWindows(given);
+  checkDirectReturn(given);
+  checkHorizonRefills(given);
+  checkOccupancy(given);
+  return statsOf(given);
+}
 
-  const depth = read.count('verify_window_depth');
-  if (depth < 1 || depth > MAX_DEPTH) {
-    read.fail('verify_window_depth', `an integer from 1 to ${MAX_DEPTH}`);
+/** The timings alone, each of its kind; whether they go together is still open. */
+function readTimings(timings: Record<string, unknown>): ResponseTimings {
+  const given: GivenTimings = {};
+  for (const key of KINDS.keys()) {
+    given[key] = Object.hasOwn(timings, key) ? timings[key] : undefined;
   }
-  const opened = read.count('verify_window_opened');
-  const maxInFlight = read.count('verify_window_max_in_flight');
-  if (maxInFlight > Math.min(depth, opened)) {
-    read.fail(
-      'verify_window_max_in_flight',
-      'at most verify_window_depth and verify_window_opened',
-    );
+  const allowed = allowedAt(depthOf(given));
+  for (const [key, kind] of KINDS) {
+    if (!allowed[kind].includes(given[key])) refuse(given, key, allowed[kind].text);
   }
-  if (maxInFlight === 0 && opened > 0) {
-    read.fail('verify_window_max_in_flight', 'at least 1 where windows were opened');
-  }
+  return given as ResponseTimings;
+}
 
-  const directReturnUpstreamOpened = read.boolean(
-    'verify_window_direct_prediction_return_upstream_opened',
-  );
-  const directReturnReverseFallback = read.boolean(
-    'verify_window_direct_prediction_return_reverse_fallback',
-  );
-  if (directReturnUpstreamOpened && directReturnReverseFallback) {
-    read.fail(
-      'verify_window_direct_prediction_return_reverse_fallback',
-      'false where the upstream opened the sink',
-    );
-  }
-  const direct = 'verify_window_direct_prediction_return';
-  if (read.boolean(direct) !== (directReturnUpstreamOpened || directReturnReverseFallback)) {
-    read.fail(direct, 'true exactly where one of the two paths is');
-  }
+function depthOf(given: GivenTimings): number {
+  const depth = given.verify_window_depth;
+  if (!isCount(depth)) refuse(given, 'verify_window_depth', COUNT.text);
+  if (depth >= 1 && depth <= MAX_DEPTH) return depth;
+  refuse(given, 'verify_window_depth', `an integer from 1 to ${MAX_DEPTH}`);
+}
 
-  const horizonRefillAttempts = read.count('verify_window_horizon_refill_attempts');
-  const horizonRefillSuccesses = read.count('verify_window_horizon_refill_successes');
-  const horizonRefillTokens = read.count('verify_window_horizon_refill_tokens');
-  const horizonRefillMisses = read.count('verify_window_horizon_refill_misses');
-  if (horizonRefillSuccesses + horizonRefillMisses !== horizonRefillAttempts) {
-    read.fail('verify_window_horizon_refill_attempts', 'the sum of successes and misses');
-  }
-  if (horizonRefillTokens < horizonRefillSuccesses) {
-    read.fail('verify_window_horizon_refill_tokens', 'at least one for each success');
-  }
+/** The values that a timing may have, and what to call them. */
+interface Allowed {
+  readonly text: string;
+  includes(value: unknown): boolean;
+}
 
-  const byDepth = read.occupancy('verify_window_occupancy_ms_by_depth', depth);
-  if (byDepth.some((ms, level) => level > maxInFlight && ms > 0)) {
-    read.fail(
-      'verify_window_occupancy_ms_by_depth',
-      `0 above the level ${maxInFlight} of verify_window_max_in_flight`,
-    );
-  }
-  const occupancy = occupancyOf(byDepth);
-  read.agrees('verify_window_occupancy_total_ms', occupancy.occupancyTotalMs);
-  read.agrees('verify_window_occupancy_parallel_ms', occupancy.occupancyParallelMs);
-  read.agrees('verify_window_occupancy_parallel_fraction', occupancy.occupancyParallelFraction);
-  read.agrees('verify_window_occupancy_full_ms', occupancy.occupancyFullMs);
-  read.agrees('verify_window_occupancy_full_fraction', occupancy.occupancyFullFraction);
-  read.agrees('verify_window_occupancy_average_in_flight', occupancy.occupancyAverageInFlight);
+const COUNT: Allowed = { text: 'an integer from 0 to 2^53 - 1', includes: isCount };
+const QUANTITY: Allowed = {
+  text: 'a finite number of milliseconds, 0 or more',
+  includes: isQuantity,
+};
+const FLAG: Allowed = {
+  text: 'true or false',
+  includes: (value) => typeof value === 'boolean',
+};
 
+/** What a timing of each kind may be, in a pipeline of that depth. */
+function allowedAt(depth: number): Readonly<Record<FigureKind, Allowed>> {
   return {
-    depth,
-    opened,
-    maxInFlight,
-    recoveryEpochs: read.count('verify_window_recovery_epochs'),
-    staleMarked: read.count('verify_window_stale_marked'),
-    staleDiscarded: read.count('verify_window_stale_discarded'),
-    staleDrainMs: read.ms('verify_window_stale_drain_ms'),
-    staleStage0ComputeMs: read.ms('verify_window_stale_stage0_compute_ms'),
-    staleForwardWriteMs: read.ms('verify_window_stale_forward_write_ms'),
-    staleDownstreamWaitMs: read.ms('verify_window_stale_downstream_wait_ms'),
-    staleVerifyElapsedMs: read.ms('verify_window_stale_verify_elapsed_ms'),
-    directReturnUpstreamOpened,
-    directReturnReverseFallback,
-    horizonRefillAttempts,
-    horizonRefillSuccesses,
-    horizonRefillTokens,
-    horizonRefillMisses,
-    ...occupancy,
+    count: COUNT,
+    boolean: FLAG,
+    ms: QUANTITY,
+    fraction: QUANTITY,
+    average: QUANTITY,
+    ms_by_level: {
+      text: `${depth + 1} finite numbers of milliseconds, 0 or more (depth + 1)`,
+      includes: (value) => Array.isArray(value) && isOccupancy(value, depth),
+    },
   };
 }
 
-type Key = keyof ResponseTimings;
+function isQuantity(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && value < Number.POSITIVE_INFINITY;
+}
 
-class TimingsReader {
-  readonly #timings: Record<string, unknown>;
+function isOccupancy(values: readonly unknown[], depth: number): boolean {
+  if (values.length !== depth + 1) return false;
+  // A hole in an array becomes undefined in its copy, and is passed over by `every`.
+  const times = [...values];
+  // Finite entries can still add up to infinity.
+  return (
+    times.every(isQuantity) && Number.isFinite(times.reduce((total, ms) => total + ms, 0) * depth)
+  );
+}
 
-  constructor(timings: Record<string, unknown>) {
-    this.#timings = timings;
+function checkWindows(given: ResponseTimings): void {
+  const { verify_window_max_in_flight: maxInFlight, verify_window_opened: opened } = given;
+  if (maxInFlight > Math.min(given.verify_window_depth, opened)) {
+    const allowed = 'at most verify_window_depth and verify_window_opened';
+    refuse(given, 'verify_window_max_in_flight', allowed);
   }
-
-  count(key: Key): number {
-    const value = this.#own(key);
-    return isCount(value) ? value : this.fail(key, 'an integer from 0 to 2^53 - 1');
-  }
-
-  boolean(key: Key): boolean {
-    const value = this.#own(key);
-    return typeof value === 'boolean' ? value : this.fail(key, 'true or false');
-  }
-
-  ms(key: Key): number {
-    const value = this.#own(key);
-    return isDuration(value) ? value : this.fail(key, 'a finite number of milliseconds, 0 or more');
-  }
-
-  occupancy(key: Key, depth: number): number[] {
-    const value = this.#own(key);
-    if (
-      !Array.isArray(value) ||
-      value.length !== depth + 1 ||
-      // A hole in the array reads as undefined here, and not with `every`.
-      !Array.from(value).every(isDuration) ||
-      // Finite entries can still add up to infinity.
-      !Number.isFinite(value.reduce((total: number, ms: number) => total + ms, 0) * depth)
-    ) {
-      this.fail(key, `${depth + 1} finite numbers of milliseconds, 0 or more (depth + 1)`);
-    }
-    return [...(value as number[])];
-  }
-
-  /** That the figure at `key` is the one that follows from others. */
-  agrees(key: Key, expected: number): void {
-    const value = this.ms(key);
-    if (Math.abs(value - expected) > 1e-3 * Math.max(1, expected)) {
-      this.fail(key, `${expected}, as verify_window_occupancy_ms_by_depth has it`);
-    }
-  }
-
-  fail(key: Key, allowed: string): never {
-    throw new VerifyWindowError(
-      'invalid_argument',
-      `timings.${key} must be ${allowed}, got ${describe(this.#own(key))}`,
-    );
-  }
-
-  #own(key: Key): unknown {
-    return Object.hasOwn(this.#timings, key) ? this.#timings[key] : undefined;
+  if (maxInFlight === 0 && opened > 0) {
+    refuse(given, 'verify_window_max_in_flight', 'at least 1 where windows were opened');
   }
 }
 
-function isDuration(value: unknown): value is number {
-  return typeof value === 'number' && value >= 0 && value < Number.POSITIVE_INFINITY;
+function checkDirectReturn(given: ResponseTimings): void {
+  const isUpstreamOpened = given.verify_window_direct_prediction_return_upstream_opened;
+  const isReverseFallback = given.verify_window_direct_prediction_return_reverse_fallback;
+  if (isUpstreamOpened && isReverseFallback) {
+    const key = 'verify_window_direct_prediction_return_reverse_fallback';
+    refuse(given, key, 'false where the upstream opened the sink');
+  }
+  if (given.verify_window_direct_prediction_return !== (isUpstreamOpened || isReverseFallback)) {
+    const allowed = 'true exactly where one of the two paths is';
+    refuse(given, 'verify_window_direct_prediction_return', allowed);
+  }
+}
+
+function checkHorizonRefills(given: ResponseTimings): void {
+  const successes = given.verify_window_horizon_refill_successes;
+  const attempts = successes + given.verify_window_horizon_refill_misses;
+  if (given.verify_window_horizon_refill_attempts !== attempts) {
+    refuse(given, 'verify_window_horizon_refill_attempts', 'the sum of successes and misses');
+  }
+  if (given.verify_window_horizon_refill_tokens < successes) {
+    refuse(given, 'verify_window_horizon_refill_tokens', 'at least one for each success');
+  }
+}
+
+function checkOccupancy(given: ResponseTimings): void {
+  const byDepth = given.verify_window_occupancy_ms_by_depth;
+  const maxInFlight = given.verify_window_max_in_flight;
+  if (byDepth.some((ms, level) => level > maxInFlight && ms > 0)) {
+    const allowed = `0 above the level ${maxInFlight} of verify_window_max_in_flight`;
+    refuse(given, 'verify_window_occupancy_ms_by_depth', allowed);
+  }
+  const expected: Partial<VerifyWindowStats> = occupancyOf(byDepth);
+  for (const { isDerived, statistic, timing } of FIGURES) {
+    const figure = expected[statistic];
+    if (!isDerived || typeof figure !== 'number') continue;
+    if (Math.abs(Number(given[timing]) - figure) > 1e-3 * Math.max(1, figure)) {
+      refuse(given, timing, `${figure}, as verify_window_occupancy_ms_by_depth has it`);
+    }
+  }
+}
+
+/** Works out anew what follows from the time at each level, which rounding may have changed. */
+function statsOf(given: ResponseTimings): VerifyWindowStats {
+  const stats = Object.fromEntries(
+    FIGURES.map(({ statistic, timing }) => [statistic, given[timing]]),
+  ) as unknown as VerifyWindowStats;
+  return { ...stats, ...occupancyOf([...given.verify_window_occupancy_ms_by_depth]) };
+}
+
+function refuse(given: GivenTimings, key: Key, allowed: string): never {
+  refuseArgument(`timings.${key}`, allowed, given[key]);
 }

@@ -1,21 +1,23 @@
-import { announce } from './channel.js';
-import { describe } from './describe.js';
-import { VerifyWindowError, type VerifyWindowErrorCode } from './error.js';
-import { FanOut, reportFailure } from './fan-out.js';
-import type { VerifyWindowObserver } from './observer.js';
-import { addCount, addMs, isCount } from './quantities.js';
-import { snapshot, type VerifyWindowStats } from './stats.js';
-import { Tally } from './tally.js';
-import { removeUnannounced } from './unannounced.js';
 import {
+  addCount,
+  addMs,
+  Counts,
   type DropReason,
-  type VerifyWindow,
-  verdictOf,
-  type WindowOutcome,
-} from './verify-window.js';
-
-/** The deepest pipeline that a scheduler takes: each level is a series of its own in the metrics. */
-export const MAX_DEPTH = 1024;
+  isCount,
+  MAX_DEPTH,
+  type Tally,
+  tallyOf,
+} from './counts.js';
+import { announce, INTERNALS, retract, type SchedulerInternals } from './discovery.js';
+import {
+  describeWithoutContent,
+  refuseArgument,
+  VerifyWindowError,
+  type VerifyWindowErrorCode,
+} from './error.js';
+import { FanOut, reportFailure, type SchedulerObserver } from './observer.js';
+import { snapshot, type VerifyWindowStats } from './stats.js';
+import { type VerifyWindow, verdictOf, type WindowOutcome } from './verify-window.js';
 
 /** Ids are signed 32-bit on the wire; this one is never handed out. */
 const ID_LIMIT = 0x7fff_ffff;
@@ -33,6 +35,14 @@ export interface VerifyWindowSchedulerOptions {
    * Default: `performance.now`.
    */
   readonly clock?: () => number;
+}
+
+/** Is told what a scheduler does: see {@link SchedulerObserver}. */
+export type VerifyWindowObserver = SchedulerObserver<VerifyWindowScheduler>;
+
+/** The message on `SCHEDULER_CHANNEL`. */
+export interface SchedulerCreated {
+  readonly scheduler: VerifyWindowScheduler;
 }
 
 /** The work that one stale window burned, in milliseconds. Negative and NaN count as 0. */
@@ -59,12 +69,10 @@ export interface StaleExecution {
  * scheduler.completeNext(reply.windowId, { proposedTokens: 8, acceptedTokens: 5 });
  */
 export class VerifyWindowScheduler {
-  /**
-   * The live counts, for whoever watches the scheduler without keeping it alive. Read only;
-   * {@link VerifyWindowScheduler.stats} is the snapshot to hand on.
-   */
-  readonly tally: Tally;
-
+  readonly #counts: Counts;
+  readonly #clock: () => number;
+  /** The clock at the last transition. */
+  #readAt: number;
   /** Ring of `depth` slots, the oldest window at `#head`. */
   readonly #windows: (VerifyWindow | undefined)[];
   /** When each window was opened, in milliseconds of the scheduler's life; same slots. */
@@ -72,63 +80,72 @@ export class VerifyWindowScheduler {
   #head = 0;
   #nextId: number;
   #observer: VerifyWindowObserver | undefined;
-  readonly #unannounced: WeakRef<VerifyWindowScheduler> | undefined;
+  readonly #reference: WeakRef<VerifyWindowScheduler>;
 
   /**
-   * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is no integer
-   * or out of its range, and for a clock that is no function.
+   * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is not an integer
+   * or out of its range, and for a clock that is not a function or does not give a finite number.
    */
   constructor(options: VerifyWindowSchedulerOptions) {
     const { depth, firstWindowId = 1, clock = defaultClock } = options ?? {};
     if (!Number.isInteger(depth) || depth > MAX_DEPTH) {
-      throw new VerifyWindowError(
-        'invalid_argument',
-        `depth must be an integer up to ${MAX_DEPTH}, got ${describe(depth)}`,
-      );
+      refuseArgument('depth', `an integer up to ${MAX_DEPTH}`, depth);
     }
     if (!Number.isInteger(firstWindowId) || firstWindowId < 0 || firstWindowId > ID_LIMIT) {
-      throw new VerifyWindowError(
-        'invalid_argument',
-        `firstWindowId must be an integer from 0 to ${ID_LIMIT}, got ${describe(firstWindowId)}`,
-      );
+      refuseArgument('firstWindowId', `an integer from 0 to ${ID_LIMIT}`, firstWindowId);
     }
-    if (typeof clock !== 'function') {
-      throw new VerifyWindowError(
-        'invalid_argument',
-        `clock must be a function, got ${describe(clock)}`,
-      );
+    if (typeof clock !== 'function') refuseArgument('clock', 'a function', clock);
+    const readAt = readingOf(clock);
+    if (readAt === undefined) {
+      refuseArgument('clock', 'a function that gives a finite number', clock);
     }
     const slots = Math.max(1, depth);
-    this.tally = new Tally(slots, clock);
+    this.#counts = new Counts(slots);
+    this.#clock = clock;
+    this.#readAt = readAt;
     this.#windows = new Array(slots).fill(undefined);
     this.#openedAtMs = new Array(slots).fill(0);
     this.#nextId = firstWindowId;
-    this.#unannounced = announce(this);
+    this.#reference = new WeakRef(this);
+    announce(this, this.#reference);
   }
 
   /** The most windows that may be in flight. */
   get depth(): number {
-    return this.tally.depth;
+    return this.#counts.depth;
   }
 
   /** Windows opened and not yet retired. */
   get inFlight(): number {
-    return this.tally.inFlight;
+    return this.#counts.inFlight;
   }
 
   /** Whether another window may be opened. */
   get hasCapacity(): boolean {
-    return !this.tally.isClosed && this.tally.inFlight < this.tally.depth;
+    return !this.#counts.isClosed && this.#counts.inFlight < this.#counts.depth;
+  }
+
+  /**
+   * What it has counted up to now, with the verdicts, drop reasons, errors and tokens that
+   * {@link VerifyWindowScheduler.stats} leaves out: a frozen copy.
+   */
+  get tally(): Tally {
+    return tallyOf(this.#counts);
+  }
+
+  /** For the other layers of this package: see {@link INTERNALS}. */
+  [INTERNALS](): SchedulerInternals {
+    return { counts: this.#counts, reference: this.#reference, pendingMs: this.#pendingMs() };
   }
 
   /** Stale windows drained so far. */
   get staleDiscarded(): number {
-    return this.tally.staleDiscarded;
+    return this.#counts.staleDiscarded;
   }
 
   /** Whether {@link VerifyWindowScheduler.close} was called. */
   get isClosed(): boolean {
-    return this.tally.isClosed;
+    return this.#counts.isClosed;
   }
 
   /**
@@ -141,26 +158,26 @@ export class VerifyWindowScheduler {
    * that is no count, `closed` after `close()`.
    */
   open(basePosition: number, decodeStep: number): VerifyWindow {
-    const tally = this.tally;
-    if (tally.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
+    const counts = this.#counts;
+    if (counts.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
     if (!isCount(basePosition)) this.#refuseCount('basePosition', basePosition);
     if (!isCount(decodeStep)) this.#refuseCount('decodeStep', decodeStep);
-    if (tally.inFlight >= tally.depth) {
+    if (counts.inFlight >= counts.depth) {
       this.#refuse('depth_exceeded', 'verify window pipeline depth exceeded');
     }
     const id = this.#nextId;
     if (id >= ID_LIMIT) this.#refuse('id_overflow', 'verify window id overflow');
 
-    const openedAtMs = tally.advance();
+    const openedAtMs = this.#advance();
     const window: VerifyWindow = { id, basePosition, decodeStep };
-    let slot = this.#head + tally.inFlight;
-    if (slot >= tally.depth) slot -= tally.depth;
+    let slot = this.#head + counts.inFlight;
+    if (slot >= counts.depth) slot -= counts.depth;
     this.#windows[slot] = window;
     this.#openedAtMs[slot] = openedAtMs;
     this.#nextId = id + 1;
-    tally.opened++;
-    tally.inFlight++;
-    if (tally.inFlight > tally.maxInFlight) tally.maxInFlight = tally.inFlight;
+    counts.opened++;
+    counts.inFlight++;
+    if (counts.inFlight > counts.maxInFlight) counts.maxInFlight = counts.inFlight;
     const observer = this.#observer;
     if (observer !== undefined) {
       try {
@@ -181,21 +198,23 @@ export class VerifyWindowScheduler {
    * for an outcome that cannot be, `closed` after `close()`.
    */
   completeNext(replyWindowId: number, outcome?: WindowOutcome): VerifyWindow {
-    const tally = this.tally;
-    if (tally.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
-    const window = tally.inFlight > 0 ? this.#windows[this.#head] : undefined;
+    // Read once, before anything is looked at: the caller's object may have getters.
+    const read = copyOf(outcome);
+    const counts = this.#counts;
+    if (counts.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
+    const window = counts.inFlight > 0 ? this.#windows[this.#head] : undefined;
     if (window === undefined) {
       this.#refuse('reply_without_window', 'verify window reply arrived with no in-flight window');
     }
     // The caller holds the window object too, so the id to expect is not read from there.
-    const expected = this.#nextId - tally.inFlight;
+    const expected = this.#nextId - counts.inFlight;
     if (replyWindowId !== expected) {
       this.#refuse(
         'reply_out_of_order',
-        `verify window reply out of order: got ${describe(replyWindowId)}, expected ${expected}`,
+        `verify window reply out of order: got ${describeWithoutContent(replyWindowId)}, expected ${expected}`,
       );
     }
-    const verdict = verdictOf(outcome);
+    const verdict = verdictOf(read);
     if (verdict === undefined) {
       this.#refuse(
         'invalid_argument',
@@ -203,17 +222,17 @@ export class VerifyWindowScheduler {
       );
     }
 
-    const durationMs = tally.advance() - (this.#openedAtMs[this.#head] ?? 0);
+    const durationMs = this.#advance() - (this.#openedAtMs[this.#head] ?? 0);
     this.#shift();
-    tally.completed[verdict]++;
-    if (outcome !== undefined && !outcome.stale) {
-      tally.proposedTokens = addCount(tally.proposedTokens, outcome.proposedTokens);
-      tally.acceptedTokens = addCount(tally.acceptedTokens, outcome.acceptedTokens);
+    counts.completed[verdict]++;
+    if (read !== undefined && !read.stale) {
+      counts.proposedTokens = addCount(counts.proposedTokens, read.proposedTokens);
+      counts.acceptedTokens = addCount(counts.acceptedTokens, read.acceptedTokens);
     }
     const observer = this.#observer;
     if (observer !== undefined) {
       try {
-        observer.completed?.(this, window, verdict, durationMs, outcome);
+        observer.completed?.(this, window, verdict, durationMs, read);
       } catch (error) {
         reportFailure(observer, error);
       }
@@ -228,13 +247,13 @@ export class VerifyWindowScheduler {
    * @returns how many were dropped.
    */
   discardStale(): number {
-    const tally = this.tally;
+    const counts = this.#counts;
+    if (counts.inFlight === 0) return 0;
+    this.#advance();
     const windows = this.#takeAll();
-    if (windows.length === 0) return 0;
-    tally.advance();
-    tally.inFlight = 0;
-    tally.dropped.stale += windows.length;
-    tally.staleDiscarded = addCount(tally.staleDiscarded, windows.length);
+    counts.inFlight = 0;
+    counts.dropped.stale += windows.length;
+    counts.staleDiscarded = addCount(counts.staleDiscarded, windows.length);
     this.#notifyDropped(windows, 'stale');
     return windows.length;
   }
@@ -247,8 +266,8 @@ export class VerifyWindowScheduler {
    */
   recordStaleDiscarded(count: number, drainMs: number): void {
     this.#require('count', count);
-    this.tally.staleDiscarded = addCount(this.tally.staleDiscarded, count);
-    this.tally.staleDrainMs = addMs(this.tally.staleDrainMs, drainMs);
+    this.#counts.staleDiscarded = addCount(this.#counts.staleDiscarded, count);
+    this.#counts.staleDrainMs = addMs(this.#counts.staleDrainMs, drainMs);
   }
 
   /**
@@ -261,16 +280,18 @@ export class VerifyWindowScheduler {
     if (typeof execution !== 'object' || execution === null) {
       this.#refuse(
         'invalid_argument',
-        `execution must be an object with durations, got ${describe(execution)}`,
+        `execution must be an object with durations, got ${describeWithoutContent(execution)}`,
       );
     }
-    const tally = this.tally;
-    tally.staleDiscarded = addCount(tally.staleDiscarded, 1);
-    tally.staleDrainMs = addMs(tally.staleDrainMs, execution.drainMs);
-    tally.staleStage0ComputeMs = addMs(tally.staleStage0ComputeMs, execution.stage0ComputeMs);
-    tally.staleForwardWriteMs = addMs(tally.staleForwardWriteMs, execution.forwardWriteMs);
-    tally.staleDownstreamWaitMs = addMs(tally.staleDownstreamWaitMs, execution.downstreamWaitMs);
-    tally.staleVerifyElapsedMs = addMs(tally.staleVerifyElapsedMs, execution.verifyElapsedMs);
+    const { drainMs, stage0ComputeMs, forwardWriteMs, downstreamWaitMs, verifyElapsedMs } =
+      execution;
+    const counts = this.#counts;
+    counts.staleDiscarded = addCount(counts.staleDiscarded, 1);
+    counts.staleDrainMs = addMs(counts.staleDrainMs, drainMs);
+    counts.staleStage0ComputeMs = addMs(counts.staleStage0ComputeMs, stage0ComputeMs);
+    counts.staleForwardWriteMs = addMs(counts.staleForwardWriteMs, forwardWriteMs);
+    counts.staleDownstreamWaitMs = addMs(counts.staleDownstreamWaitMs, downstreamWaitMs);
+    counts.staleVerifyElapsedMs = addMs(counts.staleVerifyElapsedMs, verifyElapsedMs);
   }
 
   /**
@@ -281,8 +302,8 @@ export class VerifyWindowScheduler {
    */
   markRecoveryEpoch(staleCount: number): void {
     this.#require('staleCount', staleCount);
-    this.tally.recoveryEpochs = addCount(this.tally.recoveryEpochs, 1);
-    this.tally.staleMarked = addCount(this.tally.staleMarked, staleCount);
+    this.#counts.recoveryEpochs = addCount(this.#counts.recoveryEpochs, 1);
+    this.#counts.staleMarked = addCount(this.#counts.staleMarked, staleCount);
     this.#notify((observer) => observer.recoveryEpoch?.(this, staleCount));
   }
 
@@ -293,7 +314,7 @@ export class VerifyWindowScheduler {
    */
   markStale(staleCount: number): void {
     this.#require('staleCount', staleCount);
-    this.tally.staleMarked = addCount(this.tally.staleMarked, staleCount);
+    this.#counts.staleMarked = addCount(this.#counts.staleMarked, staleCount);
   }
 
   /**
@@ -305,9 +326,9 @@ export class VerifyWindowScheduler {
    */
   markDirectPredictionReturn(upstreamOpened: boolean): void {
     this.#requireLive();
-    this.tally.directReturnPath = upstreamOpened ? 'upstream_opened' : 'reverse_fallback';
-    if (upstreamOpened) this.tally.directReturnUpstreamOpened = true;
-    else this.tally.directReturnReverseFallback = true;
+    const path = upstreamOpened ? 'upstream_opened' : 'reverse_fallback';
+    this.#counts.directReturnPath = path;
+    this.#counts.directReturns[path] = 1;
   }
 
   /**
@@ -317,9 +338,9 @@ export class VerifyWindowScheduler {
    */
   recordHorizonRefill(appendedTokens: number): void {
     this.#require('appendedTokens', appendedTokens);
-    if (appendedTokens > 0) this.tally.horizonRefillSuccesses++;
-    else this.tally.horizonRefillMisses++;
-    this.tally.horizonRefillTokens = addCount(this.tally.horizonRefillTokens, appendedTokens);
+    if (appendedTokens > 0) this.#counts.horizonRefills.success++;
+    else this.#counts.horizonRefills.miss++;
+    this.#counts.horizonRefillTokens = addCount(this.#counts.horizonRefillTokens, appendedTokens);
   }
 
   /**
@@ -332,15 +353,19 @@ export class VerifyWindowScheduler {
 
   /** A snapshot at this moment. Taking it changes nothing. */
   stats(): VerifyWindowStats {
-    return snapshot(this.tally);
+    return snapshot(this.#counts, this.#pendingMs());
   }
 
   /**
    * Tells `observer` what happens from now on.
    *
    * @returns a function that ends the subscription; calling it again does nothing.
+   * @throws {VerifyWindowError} `invalid_argument` for what is not an object.
    */
   subscribe(observer: VerifyWindowObserver): () => void {
+    if (typeof observer !== 'object' || observer === null) {
+      refuseArgument('observer', 'an object', observer);
+    }
     // The list is replaced and never changed, so that a call under way keeps the one it has.
     this.#setObservers([...this.#observers, observer]);
     let subscribed = true;
@@ -356,10 +381,16 @@ export class VerifyWindowScheduler {
    * stands still. The statistics stay readable. Closing again does nothing.
    */
   close(): void {
-    if (this.tally.isClosed) return;
+    const counts = this.#counts;
+    if (counts.isClosed) return;
+    this.#advance();
+    // The clock is the caller's, and may have closed it.
+    if (counts.isClosed) return;
     const windows = this.#takeAll();
-    this.tally.end();
-    if (this.#unannounced !== undefined) removeUnannounced(this.#unannounced);
+    counts.dropped.closed += windows.length;
+    counts.inFlight = 0;
+    counts.isClosed = true;
+    retract(this.#reference);
     this.#notifyDropped(windows, 'closed');
     this.#notify((observer) => observer.closed?.(this));
   }
@@ -371,8 +402,8 @@ export class VerifyWindowScheduler {
   /** Empties the ring, and returns what was in it, the oldest first. */
   #takeAll(): VerifyWindow[] {
     const windows: VerifyWindow[] = [];
-    for (let taken = 0; taken < this.tally.inFlight; taken++) {
-      const slot = (this.#head + taken) % this.tally.depth;
+    for (let taken = 0; taken < this.#counts.inFlight; taken++) {
+      const slot = (this.#head + taken) % this.#counts.depth;
       const window = this.#windows[slot];
       if (window !== undefined) windows.push(window);
       this.#windows[slot] = undefined;
@@ -389,8 +420,8 @@ export class VerifyWindowScheduler {
   /** Takes the oldest window out of the ring, and lets go of it. */
   #shift(): void {
     this.#windows[this.#head] = undefined;
-    this.#head = this.#head + 1 === this.tally.depth ? 0 : this.#head + 1;
-    this.tally.inFlight--;
+    this.#head = this.#head + 1 === this.#counts.depth ? 0 : this.#head + 1;
+    this.#counts.inFlight--;
   }
 
   /** For what does not happen with every window; `open` and `completeNext` spare the closure. */
@@ -411,11 +442,40 @@ export class VerifyWindowScheduler {
   }
 
   #setObservers(observers: readonly VerifyWindowObserver[]): void {
-    this.#observer = observers.length > 1 ? new FanOut(observers) : observers[0];
+    // A fan-out stays: it may be under way, and keeps what happens meanwhile in order.
+    if (this.#observer instanceof FanOut) this.#observer.observers = observers;
+    else this.#observer = observers.length > 1 ? new FanOut(observers) : observers[0];
+  }
+
+  /**
+   * Reads the clock, books the time since the last transition at the present occupancy level, and
+   * returns the milliseconds of life so far.
+   */
+  #advance(): number {
+    const counts = this.#counts;
+    const now = readingOf(this.#clock);
+    // A reading that is no time books none, and does not become the next base.
+    if (now === undefined) return counts.lifetimeMs;
+    const passed = now - this.#readAt;
+    this.#readAt = now;
+    const lifetimeMs = counts.lifetimeMs + passed;
+    // A step back, and a leap beyond what doubles can count, are no time.
+    if (passed > 0 && lifetimeMs <= Number.MAX_SAFE_INTEGER) {
+      counts.lifetimeMs = lifetimeMs;
+      counts.occupancyMs[counts.inFlight] = (counts.occupancyMs[counts.inFlight] ?? 0) + passed;
+    }
+    return counts.lifetimeMs;
+  }
+
+  /** Milliseconds since the last transition; 0 once it is closed. */
+  #pendingMs(): number {
+    if (this.#counts.isClosed) return 0;
+    const passed = (readingOf(this.#clock) ?? this.#readAt) - this.#readAt;
+    return passed > 0 && this.#counts.lifetimeMs + passed <= Number.MAX_SAFE_INTEGER ? passed : 0;
   }
 
   #requireLive(): void {
-    if (this.tally.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
+    if (this.#counts.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
   }
 
   #require(name: string, count: number): void {
@@ -426,12 +486,12 @@ export class VerifyWindowScheduler {
   #refuseCount(name: string, value: number): never {
     this.#refuse(
       'invalid_argument',
-      `${name} must be a non-negative safe integer, got ${describe(value)}`,
+      `${name} must be a non-negative safe integer, got ${describeWithoutContent(value)}`,
     );
   }
 
   #refuse(code: VerifyWindowErrorCode, message: string): never {
-    this.tally.countError(code);
+    this.#counts.countError(code);
     this.#notify((observer) => observer.refused?.(this, code));
     throw new VerifyWindowError(code, message);
   }
@@ -440,3 +500,30 @@ export class VerifyWindowScheduler {
 function defaultClock(): number {
   return performance.now();
 }
+
+/** What the clock says; `undefined` where it throws or does not give a finite number. */
+function readingOf(clock: () => number): number | undefined {
+  try {
+    const now = clock();
+    return Number.isFinite(now) ? now : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** An outcome of the caller's as plain data; one that throws when it is read is none that can be. */
+function copyOf(outcome: WindowOutcome | undefined): WindowOutcome | undefined {
+  if (outcome === undefined) return undefined;
+  try {
+    const { stale, proposedTokens, acceptedTokens } = outcome as ReadableOutcome;
+    return stale ? { stale: true } : { proposedTokens, acceptedTokens };
+  } catch {
+    return { proposedTokens: Number.NaN, acceptedTokens: Number.NaN };
+  }
+}
+
+type ReadableOutcome = {
+  readonly stale?: boolean;
+  readonly proposedTokens: number;
+  readonly acceptedTokens: number;
+};

@@ -1,70 +1,38 @@
-import type { Tally } from './tally.js';
+import { FIGURES, type Figure, type VerifyWindowStats } from '../../semconv/figures.js';
+import type { Counts } from './counts.js';
+
+export type { VerifyWindowStats } from '../../semconv/figures.js';
 
 /**
- * A snapshot of one generation's verify windows: plain data, one field for each response timing.
- * All times are milliseconds. Fractions and averages are 0 where no time went by.
+ * Takes a snapshot, and leaves the counts as they are.
+ *
+ * @param pendingMs time since the last transition, which belongs to the present level.
  */
-export interface VerifyWindowStats {
-  /** The most windows that may be in flight. */
-  readonly depth: number;
-  readonly opened: number;
-  readonly maxInFlight: number;
-  readonly recoveryEpochs: number;
-  readonly staleMarked: number;
-  readonly staleDiscarded: number;
-  readonly staleDrainMs: number;
-  readonly staleStage0ComputeMs: number;
-  readonly staleForwardWriteMs: number;
-  readonly staleDownstreamWaitMs: number;
-  readonly staleVerifyElapsedMs: number;
-  /** Whether the predictions came, at last, over the sink that the upstream opened. */
-  readonly directReturnUpstreamOpened: boolean;
-  /** Whether the predictions came, at last, over the fallback that the last stage opened. */
-  readonly directReturnReverseFallback: boolean;
-  readonly horizonRefillAttempts: number;
-  readonly horizonRefillSuccesses: number;
-  readonly horizonRefillTokens: number;
-  readonly horizonRefillMisses: number;
-  /** Time with exactly 0, 1, … `depth` windows in flight: `depth + 1` entries. */
-  readonly occupancyMsByDepth: readonly number[];
-  /** Lifetime of the scheduler: the sum of `occupancyMsByDepth`. */
-  readonly occupancyTotalMs: number;
-  /** Time with two or more windows in flight. */
-  readonly occupancyParallelMs: number;
-  readonly occupancyParallelFraction: number;
-  /** Time with exactly `depth` windows in flight. */
-  readonly occupancyFullMs: number;
-  readonly occupancyFullFraction: number;
-  /** Time-weighted mean of the windows in flight. */
-  readonly occupancyAverageInFlight: number;
+export function snapshot(counts: Counts, pendingMs: number): VerifyWindowStats {
+  const { directReturnPath, horizonRefills, inFlight } = counts;
+  const occupancyMs = counts.occupancyMs.with(
+    inFlight,
+    (counts.occupancyMs[inFlight] ?? 0) + pendingMs,
+  );
+  return {
+    ...countedStats(counts),
+    directReturnUpstreamOpened: directReturnPath === 'upstream_opened',
+    directReturnReverseFallback: directReturnPath === 'reverse_fallback',
+    horizonRefillAttempts: horizonRefills.success + horizonRefills.miss,
+    horizonRefillSuccesses: horizonRefills.success,
+    horizonRefillMisses: horizonRefills.miss,
+    ...occupancyOf(occupancyMs),
+  };
 }
 
-/** Takes a snapshot at this moment, and leaves the tally as it is. */
-export function snapshot(tally: Tally): VerifyWindowStats {
-  const occupancyMsByDepth = Array.from({ length: tally.depth + 1 }, (_, level) =>
-    tally.occupancyMs(level),
+/** The statistics that the counts hold as they are, under the same names. */
+type CountedStats = Pick<VerifyWindowStats, keyof VerifyWindowStats & keyof Counts>;
+
+function countedStats(counts: Counts): CountedStats {
+  const names = FIGURES.map(({ statistic }) => statistic).filter(
+    (statistic): statistic is keyof CountedStats => statistic in counts,
   );
-  occupancyMsByDepth[tally.inFlight] = tally.occupancyMs(tally.inFlight) + tally.pendingMs();
-  return {
-    depth: tally.depth,
-    opened: tally.opened,
-    maxInFlight: tally.maxInFlight,
-    recoveryEpochs: tally.recoveryEpochs,
-    staleMarked: tally.staleMarked,
-    staleDiscarded: tally.staleDiscarded,
-    staleDrainMs: tally.staleDrainMs,
-    staleStage0ComputeMs: tally.staleStage0ComputeMs,
-    staleForwardWriteMs: tally.staleForwardWriteMs,
-    staleDownstreamWaitMs: tally.staleDownstreamWaitMs,
-    staleVerifyElapsedMs: tally.staleVerifyElapsedMs,
-    directReturnUpstreamOpened: tally.directReturnPath === 'upstream_opened',
-    directReturnReverseFallback: tally.directReturnPath === 'reverse_fallback',
-    horizonRefillAttempts: tally.horizonRefillSuccesses + tally.horizonRefillMisses,
-    horizonRefillSuccesses: tally.horizonRefillSuccesses,
-    horizonRefillTokens: tally.horizonRefillTokens,
-    horizonRefillMisses: tally.horizonRefillMisses,
-    ...occupancyOf(occupancyMsByDepth),
-  };
+  return Object.fromEntries(names.map((name) => [name, counts[name]])) as unknown as CountedStats;
 }
 
 /** The figures that follow from the time at each occupancy level. */
@@ -88,4 +56,32 @@ export function occupancyOf(occupancyMsByDepth: readonly number[]) {
     occupancyFullFraction: totalMs > 0 ? fullMs / totalMs : 0,
     occupancyAverageInFlight: totalMs > 0 ? windowMs / totalMs : 0,
   };
+}
+
+/** Span attributes of one generation, as `span.setAttributes` takes them. */
+export type GenerationAttributes = Record<string, number | boolean | number[]>;
+
+/** The direct-return and horizon-refill attributes: exactly six keys. */
+export function pipelineAttributes(stats: VerifyWindowStats): GenerationAttributes {
+  return attributesOf('pipeline', stats);
+}
+
+/** The rest of what a generation span says of its windows. Durations are milliseconds. */
+export function summaryAttributes(stats: VerifyWindowStats): GenerationAttributes {
+  return attributesOf('summary', stats);
+}
+
+function attributesOf(group: Figure['group'], stats: VerifyWindowStats): GenerationAttributes {
+  const attributes: GenerationAttributes = {};
+  for (const figure of FIGURES) {
+    if (figure.group === group) attributes[figure.attribute] = copyOf(stats[figure.statistic]);
+  }
+  return attributes;
+}
+
+/** A figure that shares nothing with the statistics. */
+export function copyOf(
+  value: VerifyWindowStats[keyof VerifyWindowStats],
+): number | boolean | number[] {
+  return typeof value === 'object' ? [...value] : value;
 }

@@ -1,7 +1,3 @@
-import type {
-  LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
-  LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_STALE,
-} from '../../semconv/attributes.js';
 import {
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT,
@@ -9,7 +5,7 @@ import {
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
 } from '../../semconv/attributes.js';
-import { isCount } from './quantities.js';
+import { isCount, type WindowVerdict } from './counts.js';
 
 /** One bounded run of candidate tokens under verification. */
 export interface VerifyWindow {
@@ -35,19 +31,6 @@ export type WindowOutcome =
       readonly stale?: false;
     }
   | { readonly stale: true };
-
-/** Verdict on a retired window: the values of `llama_stage.verify_window.verdict`. */
-export type WindowVerdict =
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
-
-/** Why a window left without a reply: the values of `llama_stage.verify_window.drop_reason`. */
-export type DropReason =
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_STALE
-  | typeof LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED;
 
 /**
  * The verdict that an outcome amounts to; `undefined` for one that cannot be (no object, token

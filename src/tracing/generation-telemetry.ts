@@ -2,8 +2,9 @@ import {
   type Attributes,
   type Context,
   context,
-  type Meter,
-  type TracerProvider,
+  type MeterProvider,
+  ROOT_CONTEXT,
+  type Span,
   trace,
 } from '@opentelemetry/api';
 import {
@@ -12,41 +13,45 @@ import {
   ATTR_GEN_AI_PROVIDER_NAME,
   ATTR_GEN_AI_REQUEST_MODEL,
   ATTR_GEN_AI_RESPONSE_MODEL,
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
 } from '../../semconv/attributes.js';
 import {
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
   INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
 } from '../../semconv/instruments.js';
 import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
+import { DEFAULT_MAX_ATTRIBUTE_SETS } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
-import { FollowedHistograms } from '../metrics/followed-histograms.js';
+import type { HistogramBackend } from '../histograms/histogram-backend.js';
+import { HubSource } from '../metrics/hub.js';
 import type { VerifyWindowMetrics } from '../metrics/verify-window-metrics.js';
-import { addCount, isCount } from '../scheduler/quantities.js';
+import { addCount, isCount } from '../scheduler/counts.js';
 import {
   VerifyWindowScheduler,
   type VerifyWindowSchedulerOptions,
 } from '../scheduler/scheduler.js';
-import { endSpan, errorTypeOf } from './failure.js';
+import { follow, goesOn } from './follow.js';
+import { ABANDONED, CANCELLED, COMPLETED, endBy, endSpan, type WorkEnd } from './outcome.js';
 import { SpanClock } from './span-clock.js';
-import { TracerSource } from './tracer-source.js';
-import { VerifyWindowTracer } from './verify-window-tracer.js';
-import type { WindowSpanHook } from './window-spans.js';
+import {
+  TracerSource,
+  VerifyWindowTracer,
+  type VerifyWindowTracerOptions,
+} from './verify-window-tracer.js';
+import type { OpenSpans } from './window-spans.js';
 
-export interface GenerationTelemetryOptions {
+export interface GenerationTelemetryOptions
+  extends Omit<VerifyWindowTracerOptions, 'requireParentSpan'> {
   /** `gen_ai.provider.name`: who provides the model. Default: `llama_stage`. */
   readonly providerName?: string;
   /** The bridge that counts the generations' schedulers; none where they are counted elsewhere. */
   readonly metrics?: VerifyWindowMetrics;
-  /** For the `gen_ai.server.*` histograms. Default: the global provider's. */
-  readonly meter?: Meter;
-  /** Default: the global provider. */
-  readonly tracerProvider?: TracerProvider;
-  /**
-   * Called with each window span before it ends, to add to it. What it throws is reported once,
-   * through the API's `diag`.
-   */
-  readonly onWindowSpan?: WindowSpanHook;
+  /** For the `gen_ai.server.*` histograms. Default: the global provider. */
+  readonly meterProvider?: MeterProvider;
+  /** How these histograms are recorded. Default: on the meter. */
+  readonly histograms?: HistogramBackend;
 }
 
 export interface GenerationOptions extends VerifyWindowSchedulerOptions {
@@ -63,119 +68,123 @@ export interface GenerationOptions extends VerifyWindowSchedulerOptions {
   readonly metricAttributes?: Attributes;
 }
 
-/** What the coordinator's decode loop gets. */
-export interface GenerationInProgress {
+/**
+ * One generation under way. Its methods may be taken out of the object. The first of `end`, `fail`
+ * and `cancel` ends it, and closes its scheduler; what comes later does nothing.
+ */
+export interface Generation {
   readonly scheduler: VerifyWindowScheduler;
-  /** Takes note of tokens that were committed just now. What is no count of tokens is ignored. */
-  tokensCommitted(count: number): void;
+  /** The `llama_stage.generation` span, to add to it. One that does not record if it is not sampled. */
+  readonly span: Span;
+  /** The context with that span, for what belongs below it: `context.with(generation.context, …)`. */
+  readonly context: Context;
+  /** Takes note of tokens that were committed just now. What is not a count of tokens is ignored. */
+  readonly tokensCommitted: (count: number) => void;
+  /** It came to its end. */
+  readonly end: () => void;
+  /** It ended by an error. An AbortError counts as `cancel`. */
+  readonly fail: (error: unknown) => void;
+  /** It was called off, by the client or the server: no error. */
+  readonly cancel: () => void;
+  /** Ends it, if nothing else has: after an error in a `using` block, call `fail` before. */
+  [Symbol.dispose](): void;
 }
+
+/** What `run` gives: the stream or promise of `decode` itself, a promise of anything else. */
+export type RunResult<Result> = Result extends
+  | PromiseLike<unknown>
+  | AsyncIterable<unknown>
+  | Generator
+  ? Result
+  : Promise<Result>;
 
 /**
  * Observes whole generations of a coordinator: for each, a `llama_stage.generation` span with a
- * span for every window, and `gen_ai.server.request.duration`, `gen_ai.server.time_to_first_token`
- * and `gen_ai.server.time_per_output_token`, in seconds, as the GenAI conventions define them: the
- * first with the `error.type` of a generation that failed, the others only of those that did not.
+ * span for every window; `llama_stage.generation.count`, by how it ended; and
+ * `gen_ai.server.request.duration`, `gen_ai.server.time_to_first_token` and
+ * `gen_ai.server.time_per_output_token`, in seconds, as the GenAI conventions define them: the
+ * first with the `error.type` of a generation that failed, the others only of those that completed.
  *
- * Where the telemetry itself fails, that is reported once through the API's `diag`, and the
- * generation goes on.
- *
- * @example
- * const generations = new GenerationTelemetry({ metrics });
- * await generations.run({ depth: 4 }, async ({ scheduler, tokensCommitted }) => {
- *   const window = scheduler.open(basePosition, decodeStep);
- *   send(window.id, candidates, injectTraceContext(windowContext(scheduler, window)));
- *   const reply = await nextReply();
- *   scheduler.completeNext(reply.windowId, { proposedTokens: 8, acceptedTokens: 5 });
- *   tokensCommitted(6);
- * });
+ * A generation that never ends, and whose scheduler is garbage-collected, counts as abandoned. Where
+ * the telemetry itself fails, that is reported once through the API's `diag`, and the generation
+ * goes on.
  */
 export class GenerationTelemetry {
   readonly #providerName: string;
   readonly #metrics: VerifyWindowMetrics | undefined;
-  readonly #source: TracerSource;
+  readonly #spans: TracerSource;
   readonly #windows: VerifyWindowTracer;
-  readonly #histograms: FollowedHistograms<keyof typeof INSTRUMENTS>;
+  readonly #source: HubSource;
   readonly #guard = new Guard('observing a generation failed');
 
+  /** @throws {VerifyWindowError} `invalid_argument` for a `maxWindowSpans` out of its range. */
   constructor(options: GenerationTelemetryOptions = {}) {
-    const { meter, metrics, onWindowSpan, providerName = 'llama_stage', tracerProvider } = options;
+    const { histograms, meterProvider, metrics, providerName = 'llama_stage' } = options;
     this.#providerName = providerName;
     this.#metrics = metrics;
-    this.#source = new TracerSource(tracerProvider);
-    this.#windows = new VerifyWindowTracer({
-      ...(tracerProvider !== undefined && { tracerProvider }),
-      ...(onWindowSpan !== undefined && { onWindowSpan }),
-    });
-    this.#histograms = new FollowedHistograms(INSTRUMENTS, meter);
+    this.#spans = new TracerSource(options.tracerProvider);
+    this.#windows = new VerifyWindowTracer(options);
+    this.#source = new HubSource(meterProvider, histograms);
   }
 
   /**
-   * Runs the decode loop of one generation inside its span, with a scheduler of its own that is
-   * closed when the loop has ended, however it did.
+   * Begins a generation below the active span, with a scheduler of its own.
    *
-   * @returns what `decode` returns. What it throws is thrown again, and the span says what kind of
-   * error it was.
    * @throws {VerifyWindowError} `invalid_argument` for a scheduler that cannot be.
    */
-  async run<Result>(
-    options: GenerationOptions,
-    decode: (generation: GenerationInProgress) => Result | Promise<Result>,
-  ): Promise<Result> {
+  start(options: GenerationOptions): Generation {
     const attributes = this.#attributesOf(options);
-    const startedAt = performance.now();
-    const clock = new SpanClock();
     const outside = context.active();
-    const span = this.#guard.run(() =>
-      this.#source.tracer.startSpan(
-        SPAN_LLAMA_STAGE_GENERATION,
-        { attributes, startTime: clock.now() },
-        outside,
-      ),
-    );
-    const inside = span === undefined ? outside : trace.setSpan(outside, span);
-    let progress: Progress | undefined;
-    let errorType: string | undefined;
+    const clock = new SpanClock();
+    const span =
+      this.#guard.run(() =>
+        this.#spans.tracer.startSpan(
+          SPAN_LLAMA_STAGE_GENERATION,
+          { attributes, startTime: clock.now() },
+          outside,
+        ),
+      ) ?? trace.wrapSpanContext({ traceId: '', spanId: '', traceFlags: 0 });
+    const metricAttributes = { ...options?.metricAttributes, ...attributes };
+    const record = new GenerationRecord(this.#source, this.#guard, span, clock, metricAttributes);
+    const inside = trace.setSpan(outside, span);
+    let scheduler: VerifyWindowScheduler;
     try {
-      return await context.with(inside, () => {
-        const scheduler = new VerifyWindowScheduler(options);
-        progress = new Progress(scheduler, startedAt);
-        this.#windows.observe(scheduler, inside);
-        this.#guard.run(() => this.#metrics?.observe(scheduler, options.metricAttributes));
-        return decode(progress);
-      });
+      scheduler = context.with(inside, () => new VerifyWindowScheduler(options));
     } catch (error) {
-      errorType = errorTypeOf(error);
+      record.end(endBy(error));
       throw error;
-    } finally {
-      const durationMs = performance.now() - startedAt;
-      this.#guard.run(() => progress?.scheduler.close());
-      this.#guard.run(() => {
-        const metricAttributes = { ...options?.metricAttributes, ...attributes };
-        this.#record(durationMs, progress, errorType, metricAttributes, inside);
-      });
-      this.#guard.run(() => endSpan(span, clock, errorType));
     }
+    record.openSpans = this.#windows.observe(scheduler, inside);
+    this.#guard.run(() => this.#metrics?.observe(scheduler, options.metricAttributes));
+    abandoned.register(scheduler, record, record);
+    return new GenerationInProgress(scheduler, inside, record);
   }
 
-  #record(
-    durationMs: number,
-    progress: Progress | undefined,
-    errorType: string | undefined,
-    attributes: Attributes,
-    inside: Context,
-  ): void {
-    const duration = this.#histograms.get('requestDuration');
-    if (errorType !== undefined) {
-      duration.record(durationMs / 1000, { ...attributes, [ATTR_ERROR_TYPE]: errorType }, inside);
-      return;
-    }
-    duration.record(durationMs / 1000, attributes, inside);
-    const { timeToFirstToken, timePerOutputToken } = progress ?? {};
-    if (timeToFirstToken !== undefined) {
-      this.#histograms.get('timeToFirstToken').record(timeToFirstToken, attributes, inside);
-    }
-    if (timePerOutputToken !== undefined) {
-      this.#histograms.get('timePerOutputToken').record(timePerOutputToken, attributes, inside);
+  /**
+   * Runs the decode loop of one generation inside its span. The generation ends when the loop has
+   * returned or thrown; where it returned a promise or a stream, when that has.
+   *
+   * @returns what `decode` returns: the promise or the stream itself, and a promise of anything
+   * else. It rejects with what `decode` threw, and the span says what kind of error it was; with a
+   * {@link VerifyWindowError} `invalid_argument` for a scheduler that cannot be.
+   *
+   * A rejection counts as handled once it was seen here: the promise that you get is for you to
+   * await.
+   */
+  run<Result>(
+    options: GenerationOptions,
+    decode: (generation: Generation) => Result,
+  ): RunResult<Result> {
+    try {
+      const generation = this.start(options) as GenerationInProgress;
+      const result = follow(
+        () => decode(generation),
+        (act) => context.with(generation.context, act),
+        generation.finish,
+      );
+      return (goesOn(result) ? result : Promise.resolve(result)) as RunResult<Result>;
+    } catch (error) {
+      return Promise.reject(error) as RunResult<Result>;
     }
   }
 
@@ -190,40 +199,113 @@ export class GenerationTelemetry {
   }
 }
 
-const INSTRUMENTS = {
-  requestDuration: INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
-  timeToFirstToken: INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
-  timePerOutputToken: INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
-};
+/** Ends the generations whose schedulers were garbage-collected. */
+const abandoned = new FinalizationRegistry<GenerationRecord>((record) => {
+  record.openSpans?.abandon();
+  record.end(ABANDONED);
+});
 
-class Progress implements GenerationInProgress {
+class GenerationInProgress implements Generation {
   readonly scheduler: VerifyWindowScheduler;
-  readonly #startedAt: number;
+  readonly context: Context;
+  readonly #record: GenerationRecord;
+
+  constructor(scheduler: VerifyWindowScheduler, inside: Context, record: GenerationRecord) {
+    this.scheduler = scheduler;
+    this.context = inside;
+    this.#record = record;
+  }
+
+  get span(): Span {
+    return this.#record.span;
+  }
+
+  readonly tokensCommitted = (count: number): void => this.#record.tokensCommitted(count);
+  readonly end = (): void => this.finish(COMPLETED);
+  readonly fail = (error: unknown): void => this.finish(endBy(error));
+  readonly cancel = (): void => this.finish(CANCELLED);
+
+  readonly finish = (end: WorkEnd): void => {
+    abandoned.unregister(this.#record);
+    this.scheduler.close();
+    this.#record.end(end);
+  };
+
+  [Symbol.dispose](): void {
+    this.end();
+  }
+}
+
+/**
+ * What is recorded of a generation when it ends. It refers neither to its scheduler nor to a context,
+ * which may hold the request and with it the scheduler: so it can outlive them.
+ */
+class GenerationRecord {
+  readonly span: Span;
+  openSpans: OpenSpans | undefined;
+  readonly #source: HubSource;
+  readonly #guard: Guard;
+  readonly #clock: SpanClock;
+  readonly #attributes: Attributes;
+  readonly #startedAt = performance.now();
   #tokens = 0;
   #firstAt = 0;
   #lastAt = 0;
+  #hasEnded = false;
 
-  constructor(scheduler: VerifyWindowScheduler, startedAt: number) {
-    this.scheduler = scheduler;
-    this.#startedAt = startedAt;
+  constructor(
+    source: HubSource,
+    guard: Guard,
+    span: Span,
+    clock: SpanClock,
+    attributes: Attributes,
+  ) {
+    this.#source = source;
+    this.#guard = guard;
+    this.span = span;
+    this.#clock = clock;
+    this.#attributes = attributes;
   }
 
-  // A property, so that it may be taken out of the object.
-  readonly tokensCommitted = (count: number): void => {
+  tokensCommitted(count: number): void {
     if (!isCount(count) || count === 0) return;
     this.#lastAt = performance.now();
     if (this.#tokens === 0) this.#firstAt = this.#lastAt;
     this.#tokens = addCount(this.#tokens, count);
-  };
-
-  /** Seconds. */
-  get timeToFirstToken(): number | undefined {
-    return this.#tokens === 0 ? undefined : (this.#firstAt - this.#startedAt) / 1000;
   }
 
-  /** Seconds for each token after the first. */
-  get timePerOutputToken(): number | undefined {
-    if (this.#tokens < 2) return undefined;
-    return (this.#lastAt - this.#firstAt) / 1000 / (this.#tokens - 1);
+  end(end: WorkEnd): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    const durationMs = performance.now() - this.#startedAt;
+    this.#guard.run(() => this.#record(durationMs, end));
+    this.#guard.run(() => {
+      this.span.setAttribute(ATTR_LLAMA_STAGE_GENERATION_OUTCOME, end.outcome);
+      endSpan(this.span, end, this.#clock.now());
+    });
+  }
+
+  #record(durationMs: number, { outcome, errorType }: WorkEnd): void {
+    const { hub, histograms } = this.#source;
+    const exemplar = trace.setSpan(ROOT_CONTEXT, this.span);
+    const set = hub.generationSets.get(this.#attributes, DEFAULT_MAX_ATTRIBUTE_SETS);
+    const attributes = { ...set.attributes, [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: outcome };
+    hub.add(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, 1, attributes, exemplar);
+    histograms
+      .recorder(
+        INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+        errorType === undefined ? attributes : { ...attributes, [ATTR_ERROR_TYPE]: errorType },
+      )
+      .record(durationMs / 1000, exemplar);
+    if (outcome !== 'completed' || this.#tokens === 0) return;
+    const firstTokenMs = this.#firstAt - this.#startedAt;
+    histograms
+      .recorder(INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN, set.attributes)
+      .record(firstTokenMs / 1000, exemplar);
+    if (this.#tokens < 2) return;
+    const msPerToken = (this.#lastAt - this.#firstAt) / (this.#tokens - 1);
+    histograms
+      .recorder(INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN, set.attributes)
+      .record(msPerToken / 1000, exemplar);
   }
 }

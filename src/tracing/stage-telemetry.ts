@@ -2,7 +2,9 @@ import {
   type Attributes,
   type Context,
   context,
-  type Meter,
+  type HrTime,
+  type MeterProvider,
+  ROOT_CONTEXT,
   type Span,
   SpanKind,
   type SpanOptions,
@@ -10,6 +12,10 @@ import {
   trace,
 } from '@opentelemetry/api';
 import {
+  ATTR_LLAMA_STAGE_STAGE_BATCH_SIZE,
+  ATTR_LLAMA_STAGE_STAGE_COMPUTE_MS,
+  ATTR_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_MS,
+  ATTR_LLAMA_STAGE_STAGE_FORWARD_WRITE_MS,
   ATTR_LLAMA_STAGE_STAGE_ID,
   ATTR_LLAMA_STAGE_STAGE_INDEX,
   ATTR_LLAMA_STAGE_STAGE_LAYER_END,
@@ -26,18 +32,20 @@ import {
   SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
+import { DEFAULT_MAX_ATTRIBUTE_SETS } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
-import { FollowedHistograms } from '../metrics/followed-histograms.js';
-import { describe } from '../scheduler/describe.js';
-import { VerifyWindowError } from '../scheduler/error.js';
-import { isCount } from '../scheduler/quantities.js';
-import { endSpan } from './failure.js';
-import { settle } from './settle.js';
+import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
+import { HubSource } from '../metrics/hub.js';
+import { isCount } from '../scheduler/counts.js';
+import { refuseArgument } from '../scheduler/error.js';
+import { follow, type RunInside } from './follow.js';
+import { CANCELLED, COMPLETED, endBy, endSpan, type WorkEnd } from './outcome.js';
 import { SpanClock } from './span-clock.js';
 import { extractTraceContext, fieldsOf, type TraceCarrier } from './trace-carrier.js';
-import { TracerSource } from './tracer-source.js';
+import { TracerSource } from './verify-window-tracer.js';
 
-export interface StageTelemetryOptions {
+/** Which stage it is. */
+export interface StageIdentity {
   /** `llama_stage.stage.index`: the place of the stage in the chain, from 0. */
   readonly index: number;
   /** `llama_stage.stage.id`: a name of the stage that tells nothing of its host. */
@@ -46,16 +54,37 @@ export interface StageTelemetryOptions {
   readonly layerStart?: number;
   /** `llama_stage.stage.layer_end`: the layer after the last one of the stage. */
   readonly layerEnd?: number;
-  /** For the stage histograms. Default: the global provider's. */
-  readonly meter?: Meter;
-  /** Default: the global provider. */
-  readonly tracerProvider?: TracerProvider;
 }
 
-/** One window on its way through a stage. Each phase takes the code that it is. */
+export interface StageTelemetryOptions extends StageIdentity {
+  /** For the stage histograms. Default: the global provider. */
+  readonly meterProvider?: MeterProvider;
+  /** How these histograms are recorded. Default: on the meter. */
+  readonly histograms?: HistogramBackend;
+  /** Further attributes of the stage's metrics: few, and bounded. */
+  readonly metricAttributes?: Attributes;
+  /** Default: the global provider. */
+  readonly tracerProvider?: TracerProvider;
+  /**
+   * `spans`: each phase is a span below the window's. `attributes`: its milliseconds are an attribute
+   * of the window's span, so that a trace of four stages has 5 spans for each window and not 13.
+   * Default: `spans`.
+   */
+  readonly phases?: 'spans' | 'attributes';
+}
+
+/**
+ * One window on its way through a stage. Its methods may be taken out of the object. A phase takes
+ * the code that it is, and lasts until that has returned or thrown; where it returned a promise or a
+ * stream, until that has, but no longer than its window.
+ */
 export interface StageWindow {
   /** What the next stage's message has to carry: the spans of all stages have the same parent. */
   readonly carrier: TraceCarrier;
+  /** The context of the window's span, for what belongs below it. */
+  readonly context: Context;
+  /** The window's span; `undefined` where the message carried no trace. */
+  readonly span: Span | undefined;
   /** The stage computes its layers. */
   compute<Result>(act: () => Result): Result;
   /** The stage writes the window to the next one. */
@@ -64,19 +93,40 @@ export interface StageWindow {
   downstreamWait<Result>(act: () => Result): Result;
 }
 
-const INSTRUMENTS = {
-  compute: INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
-  forwardWrite: INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
-  downstreamWait: INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+/**
+ * A window that lasts until it is told that it has ended. The first of `end`, `fail` and `cancel`
+ * ends it; what comes later does nothing.
+ */
+export interface StartedStageWindow extends StageWindow {
+  /** The window was passed on. */
+  end(): void;
+  /** The work on it ended by an error. An AbortError counts as `cancel`. */
+  fail(error: unknown): void;
+  /** The work on it was called off: no error. */
+  cancel(): void;
+  /** Ends it, if nothing else has: after an error in a `using` block, call `fail` before. */
+  [Symbol.dispose](): void;
+}
+
+const PHASES = {
+  compute: {
+    instrument: INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
+    span: SPAN_LLAMA_STAGE_STAGE_COMPUTE,
+    attribute: ATTR_LLAMA_STAGE_STAGE_COMPUTE_MS,
+  },
+  forwardWrite: {
+    instrument: INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+    span: SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
+    attribute: ATTR_LLAMA_STAGE_STAGE_FORWARD_WRITE_MS,
+  },
+  downstreamWait: {
+    instrument: INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+    span: SPAN_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT,
+    attribute: ATTR_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_MS,
+  },
 };
 
-type Phase = keyof typeof INSTRUMENTS;
-
-const SPANS: Readonly<Record<Phase, string>> = {
-  compute: SPAN_LLAMA_STAGE_STAGE_COMPUTE,
-  forwardWrite: SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
-  downstreamWait: SPAN_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT,
-};
+type Phase = keyof typeof PHASES;
 
 /**
  * Observes the windows that pass through one stage: a `llama_stage.stage.verify_window` span below
@@ -84,9 +134,8 @@ const SPANS: Readonly<Record<Phase, string>> = {
  * seconds. The histograms are recorded whether the trace is sampled or not, and whether the phase
  * fails or not; a window without a sampled trace gets no span at all.
  *
- * The code of a window and of its phases runs with their spans active. It may return a promise:
- * they last until it is settled. Where the telemetry itself fails, that is reported once through
- * the API's `diag`, and the work goes on.
+ * The code of a window and of its phases runs with their spans active. Where the telemetry itself
+ * fails, that is reported once through the API's `diag`, and the work goes on.
  *
  * @example
  * const stage = new StageTelemetry({ index: 1 });
@@ -96,30 +145,38 @@ const SPANS: Readonly<Record<Phase, string>> = {
  * });
  */
 export class StageTelemetry {
-  readonly #source: TracerSource;
-  readonly #histograms: FollowedHistograms<Phase>;
+  readonly #spans: TracerSource;
+  readonly #source: HubSource;
+  readonly #hasPhaseSpans: boolean;
   readonly #windowAttributes: Attributes;
   readonly #phaseAttributes: Attributes;
+  readonly #metricAttributes: Attributes;
   readonly #guard = new Guard('observing a stage failed');
+  #recorders: Partial<Record<Phase, HistogramRecorder>> = {};
+  #recordersOf: HistogramBackend | undefined;
 
   /**
-   * @throws {VerifyWindowError} `invalid_argument` for an index or a layer that is no count, for
-   * layers that end before they start, and for an id that is no text.
+   * @throws {VerifyWindowError} `invalid_argument` for an index or a layer that is not a count, for
+   * layers that end before they start, for an id that is not a string, and for `phases` that are
+   * neither `spans` nor `attributes`.
    */
   constructor(options: StageTelemetryOptions) {
-    const { id, index, layerEnd, layerStart, meter, tracerProvider } = options ?? {};
+    const { id, index, layerEnd, layerStart, phases = 'spans' } = options ?? {};
     requireCount('index', index);
     if (layerStart !== undefined) requireCount('layerStart', layerStart);
     if (layerEnd !== undefined) requireCount('layerEnd', layerEnd);
     if (layerStart !== undefined && layerEnd !== undefined && layerEnd < layerStart) {
-      refuse(`layerEnd must be at least layerStart, ${layerStart}, got ${layerEnd}`);
+      refuseArgument('layerEnd', `at least layerStart, ${layerStart}`, layerEnd);
     }
-    if (id !== undefined && typeof id !== 'string') {
-      refuse(`id must be a string, got ${describe(id)}`);
+    if (id !== undefined && typeof id !== 'string') refuseArgument('id', 'a string', id);
+    if (phases !== 'spans' && phases !== 'attributes') {
+      refuseArgument('phases', "'spans' or 'attributes'", phases);
     }
-    this.#source = new TracerSource(tracerProvider);
-    this.#histograms = new FollowedHistograms(INSTRUMENTS, meter);
+    this.#spans = new TracerSource(options.tracerProvider);
+    this.#source = new HubSource(options.meterProvider, options.histograms);
+    this.#hasPhaseSpans = phases === 'spans';
     this.#phaseAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
+    this.#metricAttributes = { ...options.metricAttributes, ...this.#phaseAttributes };
     this.#windowAttributes = {
       ...this.#phaseAttributes,
       ...(id !== undefined && { [ATTR_LLAMA_STAGE_STAGE_ID]: id }),
@@ -129,83 +186,206 @@ export class StageTelemetry {
   }
 
   /**
-   * Works on one window.
+   * Works on one window, from its arrival until `work` has returned or thrown; where it returned a
+   * promise or a stream, until that has.
    *
    * @param carrier what the message carried of trace context, as it came off the wire. Missing or
    * broken, it costs the spans and nothing else.
-   * @returns what `work` returns. What it throws, or rejects with, is passed on, and the span says
-   * what kind of error it was.
+   * @returns what `work` returns, itself. What it throws, or rejects with, is passed on, and the
+   * span says what kind of error it was. A rejection counts as handled once it was seen here: the
+   * promise that you get is for you to await.
    */
   window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
+    const window = this.#start(carrier);
+    return follow(() => work(window), window.inside, window.finish);
+  }
+
+  /**
+   * Begins the work on one window, for code that ends it elsewhere.
+   *
+   * @param carrier as {@link StageTelemetry.window} takes it.
+   */
+  startWindow(carrier: unknown): StartedStageWindow {
+    return this.#start(carrier);
+  }
+
+  /**
+   * Computes several windows in one pass. Each of them gets a compute span of the same start and
+   * end, with `llama_stage.stage.batch_size`; the histogram records the pass once. `act` runs with
+   * the first window's span active.
+   *
+   * @param windows windows under way in this stage.
+   * @returns what `act` returns, itself.
+   */
+  computeBatch<Result>(windows: readonly StageWindow[], act: () => Result): Result {
+    const own = windows.filter((window) => window instanceof WindowInStage);
+    return this.#runPhase('compute', own, act);
+  }
+
+  #start(carrier: unknown): WindowInStage {
     const parent = extractTraceContext(carrier);
     const clock = new SpanClock();
-    const span = hasTrace(parent) ? this.#startWindowSpan(parent, clock) : undefined;
-    // Also one that is not sampled: then what the host traces in here is not to be sampled either.
-    const inside = span && trace.setSpan(parent, span);
-    const phaseParent = span?.isRecording() ? inside : undefined;
-    const phase =
-      (name: Phase) =>
-      <Output>(act: () => Output) =>
-        this.#phase(name, phaseParent, clock, act);
-    const window: StageWindow = {
-      carrier: fieldsOf(carrier),
-      compute: phase('compute'),
-      forwardWrite: phase('forwardWrite'),
-      downstreamWait: phase('downstreamWait'),
-    };
-    return settle(
-      () => runIn(inside, () => work(window)),
-      (errorType) => this.#guard.run(() => endSpan(span, clock, errorType)),
-    );
+    const span = hasTrace(parent)
+      ? this.#startSpan(
+          SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
+          { kind: SpanKind.SERVER, attributes: this.#windowAttributes, startTime: clock.now() },
+          parent,
+        )
+      : undefined;
+    return new WindowInStage(this.#runPhase, this.#guard, fieldsOf(carrier), span, parent, clock);
   }
 
-  #phase<Result>(
+  /** Runs one phase of one window, or of several together. */
+  readonly #runPhase = <Result>(
     phase: Phase,
-    parent: Context | undefined,
-    clock: SpanClock,
+    windows: readonly WindowInStage[],
     act: () => Result,
-  ): Result {
-    const options = { attributes: this.#phaseAttributes };
-    const span = parent && this.#startSpan(SPANS[phase], options, parent, clock);
-    const inside = span && trace.setSpan(context.active(), span);
+  ): Result => {
+    const recorded = windows.filter(({ isRecorded }) => isRecorded);
+    const startTime = recorded[0]?.clock.now();
+    const pieces = recorded.map((window) => ({
+      window,
+      span: this.#startPhaseSpan(phase, window, windows.length, startTime),
+    }));
+    const span = pieces[0]?.span;
     const startedAt = performance.now();
-    return settle(
-      () => runIn(inside, act),
-      (errorType) => {
-        const seconds = (performance.now() - startedAt) / 1000;
+    const finish = once((end) => {
+      const ms = performance.now() - startedAt;
+      for (const window of windows) window.openPhases.delete(finish);
+      this.#guard.run(() =>
+        this.#recorder(phase).record(ms / 1000, exemplarOf(span ?? windows[0]?.span)),
+      );
+      const endTime = recorded[0]?.clock.now();
+      for (const piece of pieces) {
         this.#guard.run(() => {
-          this.#histograms.get(phase).record(seconds, this.#phaseAttributes, inside);
+          if (piece.span !== undefined) endSpan(piece.span, end, endTime);
+          else if (!this.#hasPhaseSpans) piece.window.addPhase(phase, ms, windows.length);
         });
-        this.#guard.run(() => endSpan(span, clock, errorType));
-      },
-    );
+      }
+    });
+    for (const window of windows) window.openPhases.add(finish);
+    const inside = span && trace.setSpan(context.active(), span);
+    return follow(act, runInside(inside), finish);
+  };
+
+  #startPhaseSpan(
+    phase: Phase,
+    window: WindowInStage,
+    batchSize: number,
+    startTime: HrTime | undefined,
+  ): Span | undefined {
+    if (!this.#hasPhaseSpans) return undefined;
+    const attributes =
+      batchSize > 1
+        ? { ...this.#phaseAttributes, [ATTR_LLAMA_STAGE_STAGE_BATCH_SIZE]: batchSize }
+        : this.#phaseAttributes;
+    const options = { attributes, ...(startTime !== undefined && { startTime }) };
+    return this.#startSpan(PHASES[phase].span, options, window.context);
   }
 
-  #startWindowSpan(parent: Context, clock: SpanClock): Span | undefined {
-    const options = { kind: SpanKind.SERVER, attributes: this.#windowAttributes };
-    return this.#startSpan(SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW, options, parent, clock);
+  #startSpan(name: string, options: SpanOptions, parent: Context): Span | undefined {
+    return this.#guard.run(() => this.#spans.tracer.startSpan(name, options, parent));
   }
 
-  #startSpan(
-    name: string,
-    options: SpanOptions,
+  #recorder(phase: Phase): HistogramRecorder {
+    const { hub, histograms } = this.#source;
+    if (histograms !== this.#recordersOf) {
+      this.#recorders = {};
+      this.#recordersOf = histograms;
+    }
+    let recorder = this.#recorders[phase];
+    if (recorder === undefined) {
+      const { attributes } = hub.stageSets.get(this.#metricAttributes, DEFAULT_MAX_ATTRIBUTE_SETS);
+      recorder = histograms.recorder(PHASES[phase].instrument, attributes);
+      this.#recorders[phase] = recorder;
+    }
+    return recorder;
+  }
+}
+
+type RunPhase = <Result>(
+  phase: Phase,
+  windows: readonly WindowInStage[],
+  act: () => Result,
+) => Result;
+
+class WindowInStage implements StartedStageWindow {
+  readonly carrier: TraceCarrier;
+  readonly span: Span | undefined;
+  readonly context: Context;
+  /** Also once it has ended: a phase may come late. */
+  readonly isRecorded: boolean;
+  readonly clock: SpanClock;
+  readonly inside: RunInside;
+  readonly openPhases = new Set<(end: WorkEnd) => void>();
+  readonly #runPhase: RunPhase;
+  readonly #guard: Guard;
+  readonly #phaseMs: Partial<Record<Phase, number>> = {};
+
+  constructor(
+    runPhase: RunPhase,
+    guard: Guard,
+    carrier: TraceCarrier,
+    span: Span | undefined,
     parent: Context,
     clock: SpanClock,
-  ): Span | undefined {
-    return this.#guard.run(() =>
-      this.#source.tracer.startSpan(name, { ...options, startTime: clock.now() }, parent),
-    );
+  ) {
+    this.#runPhase = runPhase;
+    this.#guard = guard;
+    this.carrier = carrier;
+    this.span = span;
+    // Also one that is not sampled: then what the host traces in here is not to be sampled either.
+    this.context = span === undefined ? parent : trace.setSpan(parent, span);
+    this.isRecorded = span?.isRecording() === true;
+    this.clock = clock;
+    this.inside = runInside(span && this.context);
   }
+
+  readonly compute = <Result>(act: () => Result) => this.#runPhase('compute', [this], act);
+  readonly forwardWrite = <Result>(act: () => Result) =>
+    this.#runPhase('forwardWrite', [this], act);
+  readonly downstreamWait = <Result>(act: () => Result) =>
+    this.#runPhase('downstreamWait', [this], act);
+
+  readonly end = () => this.finish(COMPLETED);
+  readonly fail = (error: unknown) => this.finish(endBy(error));
+  readonly cancel = () => this.finish(CANCELLED);
+
+  readonly finish = once((end) => {
+    for (const finishPhase of this.openPhases) finishPhase(end.errorType ? COMPLETED : end);
+    const { span } = this;
+    if (span !== undefined) this.#guard.run(() => endSpan(span, end, this.clock.now()));
+  });
+
+  /** Notes a phase on the window's own span, where it has none of its own. */
+  addPhase(phase: Phase, ms: number, batchSize: number): void {
+    const total = (this.#phaseMs[phase] ?? 0) + ms;
+    this.#phaseMs[phase] = total;
+    this.span?.setAttribute(PHASES[phase].attribute, total);
+    if (batchSize > 1) this.span?.setAttribute(ATTR_LLAMA_STAGE_STAGE_BATCH_SIZE, batchSize);
+  }
+
+  [Symbol.dispose](): void {
+    this.end();
+  }
+}
+
+function once(act: (end: WorkEnd) => void): (end: WorkEnd) => void {
+  let isDone = false;
+  return (end) => {
+    if (isDone) return;
+    isDone = true;
+    act(end);
+  };
+}
+
+/** The context that names a span to an exemplar. */
+function exemplarOf(span: Span | undefined): Context | undefined {
+  return span && trace.setSpan(ROOT_CONTEXT, span);
 }
 
 function requireCount(name: string, value: unknown): void {
-  if (!isCount(value)) {
-    refuse(`${name} must be a non-negative safe integer, got ${describe(value)}`);
-  }
-}
-
-function refuse(message: string): never {
-  throw new VerifyWindowError('invalid_argument', message);
+  if (!isCount(value)) refuseArgument(name, 'a non-negative safe integer', value);
 }
 
 function hasTrace(from: Context): boolean {
@@ -213,6 +393,6 @@ function hasTrace(from: Context): boolean {
   return spanContext !== undefined && trace.isSpanContextValid(spanContext);
 }
 
-function runIn<Result>(inside: Context | undefined, act: () => Result): Result {
-  return inside === undefined ? act() : context.with(inside, act);
+function runInside(inside: Context | undefined): RunInside {
+  return (act) => (inside === undefined ? act() : context.with(inside, act));
 }

@@ -3,14 +3,19 @@ import {
   context,
   type Span,
   TraceFlags,
+  type Tracer,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
-import { Guard } from '../guard.js';
+import { attach, type Tracing, tracingOf } from '../attach.js';
+import { Guard, SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
+import { refuseArgument } from '../scheduler/error.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import { TracerSource } from './tracer-source.js';
-import { isTraced, setWindowSpans } from './window-context.js';
-import { type WindowSpanHook, WindowSpans } from './window-spans.js';
+import type { VerifyWindow } from '../scheduler/verify-window.js';
+import { type OpenSpans, type WindowSpanHook, WindowSpans } from './window-spans.js';
+
+/** At four stages, 13 spans for each window: what a trace view still opens. */
+const DEFAULT_MAX_WINDOW_SPANS = 1000;
 
 export interface VerifyWindowTracerOptions {
   /** Where spans come from. Default: the global provider, also one that is registered later. */
@@ -20,6 +25,14 @@ export interface VerifyWindowTracerOptions {
    * own. Default: true.
    */
   readonly requireParentSpan?: boolean;
+  /**
+   * How many windows of a generation get a span whatever becomes of them, and, with them, spans in
+   * every stage. Past it a window gets one only if it took twice the average, or if it is the first
+   * stale one of a recovery epoch, and none in the stages; these are limited to the same number. How
+   * many got none is `llama_stage.verify_window.windows_omitted` of the generation. An integer of at
+   * least 0. Default: 1000.
+   */
+  readonly maxWindowSpans?: number;
   /**
    * Called with each window span before it ends, to add to it. What it throws is reported once,
    * through the API's `diag`.
@@ -31,18 +44,27 @@ export interface VerifyWindowTracerOptions {
  * Makes a `llama_stage.verify_window` span of each window of the schedulers that it observes.
  *
  * The parent is the span that is active when `observe` is called, or the one of a context that is
- * given; it also gets an event for each recovery epoch, and the pipeline and summary attributes
- * when the scheduler closes. Where it is not recorded, nothing is created, and the scheduler is
- * not even watched. A parent that came from another process is recorded where it is sampled.
+ * given; it also gets events for recovery epochs, and the pipeline and summary attributes when the
+ * scheduler closes. Where it is not recorded, nothing is created, and the scheduler is not even
+ * watched. A parent that came from another process is recorded where it is sampled.
+ *
+ * A scheduler is traced once, by the first tracer that observes it.
  */
 export class VerifyWindowTracer {
   readonly #source: TracerSource;
   readonly #requireParentSpan: boolean;
+  readonly #maxWindowSpans: number;
   readonly #hook: WindowSpanHook | undefined;
   readonly #guard = new Guard('tracing verify windows failed');
 
+  /** @throws {VerifyWindowError} `invalid_argument` for a `maxWindowSpans` out of its range. */
   constructor(options: VerifyWindowTracerOptions = {}) {
-    this.#requireParentSpan = options.requireParentSpan ?? true;
+    const { maxWindowSpans = DEFAULT_MAX_WINDOW_SPANS, requireParentSpan = true } = options;
+    if (!(Number.isInteger(maxWindowSpans) && maxWindowSpans >= 0)) {
+      refuseArgument('maxWindowSpans', 'an integer of at least 0', maxWindowSpans);
+    }
+    this.#requireParentSpan = requireParentSpan;
+    this.#maxWindowSpans = maxWindowSpans;
     this.#hook = options.onWindowSpan;
     this.#source = new TracerSource(options.tracerProvider);
   }
@@ -52,13 +74,56 @@ export class VerifyWindowTracer {
     this.#source.setProvider(provider);
   }
 
-  /** Traces the windows that this scheduler opens from now on, unless they are traced already. */
-  observe(scheduler: VerifyWindowScheduler, parent: Context = context.active()): void {
-    this.#guard.run(() => {
-      if (!scheduler.isClosed && !isTraced(scheduler) && this.#isRecorded(parent)) {
-        this.#watch(scheduler, parent);
-      }
-    });
+  /**
+   * Traces the windows that this scheduler opens from now on. One that is traced already stays as it
+   * is, but for one that an instrumentation has found.
+   *
+   * @returns what is open of its spans; nothing where it is not traced, or by somebody else.
+   */
+  observe(
+    scheduler: VerifyWindowScheduler,
+    parent: Context = context.active(),
+  ): OpenSpans | undefined {
+    return this.#guard.run(() => this.#attach(scheduler, parent, true));
+  }
+
+  /** Traces a scheduler that was found, and not given: it goes to whoever observes it. */
+  discover(scheduler: VerifyWindowScheduler, parent: Context): void {
+    this.#guard.run(() => this.#attach(scheduler, parent, false));
+  }
+
+  #attach(
+    scheduler: VerifyWindowScheduler,
+    parent: Context,
+    isExplicit: boolean,
+  ): OpenSpans | undefined {
+    const isRecorded = !scheduler.isClosed && this.#isRecorded(parent);
+    const spans = isRecorded
+      ? new WindowSpans({
+          tracer: this.#source.tracer,
+          parent,
+          hook: this.#hook,
+          maxWindowSpans: this.#maxWindowSpans,
+          report: this.#guard.report,
+        })
+      : undefined;
+    const options = [
+      this.#source.provider,
+      this.#hook,
+      this.#maxWindowSpans,
+      trace.getSpan(parent),
+    ];
+    let isOurs = false;
+    attach(
+      'tracing',
+      scheduler,
+      new WindowTracing(parent, spans, options, isExplicit),
+      (internals) => {
+        isOurs = true;
+        spans?.watch(scheduler, internals.counts);
+      },
+    );
+    return isOurs ? spans?.open : undefined;
   }
 
   #isRecorded(parent: Context): boolean {
@@ -66,20 +131,89 @@ export class VerifyWindowTracer {
     if (span === undefined) return !this.#requireParentSpan;
     return span.isRecording() || isSampledRemotely(span);
   }
+}
 
-  #watch(scheduler: VerifyWindowScheduler, parent: Context): void {
-    const spans = new WindowSpans({
-      tracer: this.#source.tracer,
-      parent,
-      hook: this.#hook,
-      report: this.#guard.report,
-    });
-    setWindowSpans(scheduler, spans);
-    spans.watch(scheduler);
+/** That the windows of a scheduler belong below a span, recorded or not. */
+class WindowTracing implements Tracing {
+  readonly isExplicit: boolean;
+  readonly options: readonly unknown[];
+  readonly #parent: Context;
+  readonly #spans: WindowSpans | undefined;
+
+  constructor(
+    parent: Context,
+    spans: WindowSpans | undefined,
+    options: readonly unknown[],
+    isExplicit: boolean,
+  ) {
+    this.isExplicit = isExplicit;
+    this.options = options;
+    this.#parent = parent;
+    this.#spans = spans;
   }
+
+  /** Without a span above them the windows belong nowhere yet. */
+  get isActive(): boolean {
+    return this.#spans !== undefined || trace.getSpan(this.#parent) !== undefined;
+  }
+
+  contextOf(windowId: number): Context {
+    return this.#spans?.contextOf(windowId) ?? this.#parent;
+  }
+
+  release(): undefined {
+    this.#spans?.release();
+  }
+}
+
+/**
+ * The context to send along with a window in flight: that of its span; where it has none, that of
+ * its generation, so that a stage learns of a trace that is not sampled, too. For a scheduler that
+ * nobody traces it is the active context.
+ *
+ * @param window the window, or whatever has its id.
+ */
+export function windowContext(
+  scheduler: VerifyWindowScheduler,
+  window: Pick<VerifyWindow, 'id'>,
+): Context {
+  return tracingOf(scheduler)?.contextOf(window.id) ?? context.active();
 }
 
 function isSampledRemotely(span: Span): boolean {
   const { isRemote, traceFlags } = span.spanContext();
   return isRemote === true && (traceFlags & TraceFlags.SAMPLED) !== 0;
+}
+
+/**
+ * Where the tracer comes from: a given provider, or the global one. It asks for the global one
+ * again and again: a process may hold two copies of the API, one imported and one required, and a
+ * tracer that one of them gave before an SDK was registered with the other never comes to life.
+ */
+export class TracerSource {
+  #given: TracerProvider | undefined;
+  #provider: TracerProvider | undefined;
+  #tracer: Tracer | undefined;
+
+  constructor(provider?: TracerProvider) {
+    this.#given = provider;
+  }
+
+  /** Takes the tracer from this provider from now on. */
+  setProvider(provider: TracerProvider): void {
+    this.#given = provider;
+  }
+
+  get provider(): TracerProvider {
+    return this.#given ?? trace.getTracerProvider();
+  }
+
+  get tracer(): Tracer {
+    const { provider } = this;
+    if (this.#tracer === undefined || provider !== this.#provider) {
+      this.#provider = provider;
+      this.#tracer = provider.getTracer(SCOPE_NAME, SCOPE_VERSION);
+    }
+    return this.#tracer;
+  }
 }

@@ -1,4 +1,12 @@
-import { type Context, type Span, SpanKind, type Tracer, trace } from '@opentelemetry/api';
+import {
+  type Context,
+  type HrTime,
+  type Span,
+  SpanKind,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
 import {
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION,
@@ -10,6 +18,7 @@ import {
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_WINDOWS_OMITTED,
   ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER,
   LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED,
 } from '../../semconv/attributes.js';
@@ -17,18 +26,18 @@ import {
   EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH,
   SPAN_LLAMA_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
+import type { Counts, DropReason, WindowVerdict } from '../scheduler/counts.js';
 import type { VerifyWindowErrorCode } from '../scheduler/error.js';
-import type { VerifyWindowObserver } from '../scheduler/observer.js';
-import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import type {
-  DropReason,
-  VerifyWindow,
-  WindowOutcome,
-  WindowVerdict,
-} from '../scheduler/verify-window.js';
-import { markFailed } from './failure.js';
+import type { VerifyWindowObserver, VerifyWindowScheduler } from '../scheduler/scheduler.js';
+import {
+  pipelineAttributes,
+  snapshot,
+  summaryAttributes,
+  type VerifyWindowStats,
+} from '../scheduler/stats.js';
+import type { VerifyWindow, WindowOutcome } from '../scheduler/verify-window.js';
+import { markFailed } from './outcome.js';
 import { SpanClock } from './span-clock.js';
-import { stampGenerationSpan } from './stamp-generation-span.js';
 
 /** Called with each window span before it ends; what it throws is reported and goes no further. */
 export type WindowSpanHook = (span: Span, window: VerifyWindow) => void;
@@ -38,6 +47,8 @@ export interface WindowSpansOptions {
   /** The context whose span is the parent of all windows. */
   readonly parent: Context;
   readonly hook: WindowSpanHook | undefined;
+  /** How many windows get a span whatever becomes of them. */
+  readonly maxWindowSpans: number;
   report(error: unknown): void;
 }
 
@@ -45,82 +56,111 @@ export interface WindowSpansOptions {
  * Ends the spans of schedulers that were garbage-collected before they were closed. There is one
  * for the process, as whoever made the spans may be gone before the scheduler is.
  */
-const forgotten = new FinalizationRegistry<WindowSpans>((spans) => spans.endAll());
+const forgotten = new FinalizationRegistry<OpenSpans>((spans) => spans.abandon());
 
-/** The spans of one scheduler's windows in flight. It holds no reference to the scheduler. */
+/** A window in flight. */
+interface OpenWindow {
+  readonly window: VerifyWindow;
+  /** Windows in flight once it was admitted. */
+  readonly inFlight: number;
+  readonly startTime: HrTime;
+  /** None past the limit: whether it gets one is decided when it retires. */
+  readonly span: Span | undefined;
+}
+
+/** A window past the limit gets its span if it took this many times the average. */
+const SLOW = 2;
+
+/** The spans of one scheduler's windows. It holds no reference to the scheduler. */
 export class WindowSpans implements VerifyWindowObserver {
+  /** All that has to be ended by somebody else, if the scheduler is forgotten. */
+  readonly open: OpenSpans;
   readonly #tracer: Tracer;
   readonly #parent: Context;
-  readonly #generation: Span | undefined;
   readonly #clock = new SpanClock();
-  readonly #hook: WindowSpanHook | undefined;
-  readonly #report: (error: unknown) => void;
-  /** Oldest first. */
-  readonly #inFlight: { readonly window: VerifyWindow; readonly span: Span }[] = [];
+  readonly #maxWindowSpans: number;
+  #spansMade = 0;
+  #spansMadeLate = 0;
+  /** Of all windows that were completed. */
+  readonly #durations = { count: 0, sumMs: 0 };
+  /** Whether no stale window has retired since the recovery epoch began. */
+  #isAtEdge = false;
+  #isReleased = false;
+  #unsubscribe: (() => void) | undefined;
 
-  constructor({ tracer, parent, hook, report }: WindowSpansOptions) {
+  constructor({ tracer, parent, hook, maxWindowSpans, report }: WindowSpansOptions) {
     this.#tracer = tracer;
     this.#parent = parent;
-    this.#generation = trace.getSpan(parent);
-    this.#hook = hook;
-    this.#report = report;
+    this.#maxWindowSpans = maxWindowSpans;
+    this.open = new OpenSpans(trace.getSpan(parent), hook, this.#clock, report);
   }
 
-  watch(scheduler: VerifyWindowScheduler): void {
-    scheduler.subscribe(this);
-    forgotten.register(scheduler, this, this);
+  /** @param counts those of the scheduler. */
+  watch(scheduler: VerifyWindowScheduler, counts: Counts): void {
+    this.open.counts = counts;
+    this.#unsubscribe = scheduler.subscribe(this);
+    forgotten.register(scheduler, this.open, this);
   }
 
-  /** The context of a window in flight. */
-  contextOf(window: VerifyWindow): Context | undefined {
-    const found = this.#inFlight.findLast((entry) => entry.window === window);
-    return found && trace.setSpan(this.#parent, found.span);
+  /** Opens no further spans. Those that are open end with their windows. */
+  release(): void {
+    this.#isReleased = true;
+    this.open.isGenerationOurs = false;
+    this.#leaveIfDone();
+  }
+
+  /** The context of a window in flight: one that does not get a span is not sampled. */
+  contextOf(windowId: number): Context | undefined {
+    const found = this.open.windows.findLast(({ window }) => window.id === windowId);
+    if (found === undefined) return undefined;
+    return found.span === undefined
+      ? unsampled(this.#parent)
+      : trace.setSpan(this.#parent, found.span);
   }
 
   opened({ inFlight }: VerifyWindowScheduler, window: VerifyWindow): void {
-    const attributes = {
-      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID]: window.id,
-      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION]: window.basePosition,
-      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_DECODE_STEP]: window.decodeStep,
-      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT]: inFlight,
-    };
-    const span = this.#tracer.startSpan(
-      SPAN_LLAMA_STAGE_VERIFY_WINDOW,
-      { kind: SpanKind.CLIENT, attributes, startTime: this.#clock.now() },
-      this.#parent,
-    );
-    this.#inFlight.push({ window, span });
+    if (this.#isReleased) return;
+    const startTime = this.#clock.now();
+    const isWithinLimit = this.#spansMade < this.#maxWindowSpans;
+    const span = isWithinLimit ? this.#startSpan(window, inFlight, startTime) : undefined;
+    if (isWithinLimit) this.#spansMade++;
+    this.open.windows.push({ window, inFlight, startTime, span });
   }
 
   completed(
     { inFlight }: VerifyWindowScheduler,
     window: VerifyWindow,
     verdict: WindowVerdict,
-    _durationMs: number,
+    durationMs: number,
     outcome: WindowOutcome | undefined,
   ): void {
-    const span = this.#take(window);
-    if (span === undefined) return;
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);
-    if (outcome !== undefined && !outcome.stale) {
-      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, outcome.proposedTokens);
-      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, outcome.acceptedTokens);
+    const isSlow =
+      this.#durations.count > 0 &&
+      durationMs > SLOW * (this.#durations.sumMs / this.#durations.count);
+    this.#durations.count++;
+    this.#durations.sumMs += durationMs;
+    const span = this.#take(window, isSlow || this.#isEdge(verdict === 'stale'));
+    if (span !== undefined) {
+      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
+      span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);
+      if (outcome !== undefined && !outcome.stale) {
+        span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, outcome.proposedTokens);
+        span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, outcome.acceptedTokens);
+      }
+      this.open.end(span, window);
     }
-    this.#end(window, span);
+    this.#leaveIfDone();
   }
 
   dropped({ inFlight }: VerifyWindowScheduler, window: VerifyWindow, reason: DropReason): void {
-    const span = this.#take(window);
-    if (span !== undefined) this.#drop(window, span, reason, inFlight);
+    const span = this.#take(window, this.#isEdge(reason === 'stale'));
+    if (span !== undefined) this.open.drop(span, window, reason, inFlight);
+    this.#leaveIfDone();
   }
 
   recoveryEpoch(_scheduler: VerifyWindowScheduler, markedStale: number): void {
-    this.#generation?.addEvent(
-      EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH,
-      { [ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED]: markedStale },
-      this.#clock.now(),
-    );
+    this.#isAtEdge = true;
+    this.open.addRecoveryEpoch(markedStale);
   }
 
   /**
@@ -129,54 +169,218 @@ export class WindowSpans implements VerifyWindowObserver {
    */
   refused({ inFlight }: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
     if (code !== ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER) return;
-    // Where not all windows have spans, the first span need not be that of the oldest window.
-    const oldest = this.#inFlight.length === inFlight ? this.#inFlight[0] : undefined;
-    if (oldest !== undefined) markFailed(oldest.span, code);
+    const { windows } = this.open;
+    // Where not all windows are known here, the first one need not be the oldest.
+    const oldest = windows.length === inFlight ? windows[0]?.span : undefined;
+    if (oldest !== undefined) markFailed(oldest, code);
   }
 
   closed(scheduler: VerifyWindowScheduler): void {
     forgotten.unregister(this);
-    this.endAll();
-    if (this.#generation !== undefined) stampGenerationSpan(this.#generation, scheduler.stats());
+    this.open.close(scheduler.stats());
   }
 
   failed(error: unknown): void {
-    this.#report(error);
+    this.open.report(error);
   }
 
-  /** Ends what there still is, as windows that a close dropped. It does not throw. */
-  endAll(): void {
-    for (const { window, span } of this.#inFlight.splice(0)) {
-      try {
-        this.#drop(window, span, LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED, 0);
-      } catch (error) {
-        this.#report(error);
-      }
-    }
+  #isEdge(isStale: boolean): boolean {
+    const isEdge = isStale && this.#isAtEdge;
+    if (isEdge) this.#isAtEdge = false;
+    return isEdge;
   }
 
   /**
-   * The span of the window that left: none for one that was opened before this watched. It is the
-   * oldest one, unless another observer retired a window while this was still to hear of it.
+   * The span of the window that left. There is none for one that was opened before this watched; for
+   * one past the limit it is made now, if the window is worth it.
    */
-  #take(window: VerifyWindow): Span | undefined {
-    if (this.#inFlight[0]?.window === window) return this.#inFlight.shift()?.span;
-    const place = this.#inFlight.findIndex((entry) => entry.window === window);
-    return place < 0 ? undefined : this.#inFlight.splice(place, 1)[0]?.span;
+  #take(window: VerifyWindow, isWorthIt: boolean): Span | undefined {
+    const { windows } = this.open;
+    const place = windows.findIndex((entry) => entry.window.id === window.id);
+    const [found] = place < 0 ? [] : place === 0 ? [windows.shift()] : windows.splice(place, 1);
+    if (found === undefined || found.span !== undefined) return found?.span;
+    if (!isWorthIt || this.#spansMadeLate >= this.#maxWindowSpans) {
+      this.open.windowsOmitted++;
+      return undefined;
+    }
+    this.#spansMadeLate++;
+    return this.#startSpan(window, found.inFlight, found.startTime);
   }
 
-  #drop(window: VerifyWindow, span: Span, reason: DropReason, inFlightAfter: number): void {
+  #startSpan(window: VerifyWindow, inFlight: number, startTime: HrTime): Span {
+    const attributes = {
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID]: window.id,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION]: window.basePosition,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_DECODE_STEP]: window.decodeStep,
+      [ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT]: inFlight,
+    };
+    return this.#tracer.startSpan(
+      SPAN_LLAMA_STAGE_VERIFY_WINDOW,
+      { kind: SpanKind.CLIENT, attributes, startTime },
+      this.#parent,
+    );
+  }
+
+  #leaveIfDone(): void {
+    if (!this.#isReleased || this.open.windows.length > 0) return;
+    forgotten.unregister(this);
+    this.#unsubscribe?.();
+  }
+}
+
+/** The same trace, with the decision that what comes now is not sampled. */
+function unsampled(parent: Context): Context {
+  const spanContext = trace.getSpanContext(parent);
+  if (spanContext === undefined) return parent;
+  return trace.setSpanContext(parent, { ...spanContext, traceFlags: TraceFlags.NONE });
+}
+
+/**
+ * What is open of one scheduler's spans. It refers neither to the scheduler nor to a context, which
+ * may hold the request and with it the scheduler: so it can wait for that to be garbage-collected.
+ */
+export class OpenSpans {
+  /** Oldest first. */
+  readonly windows: OpenWindow[] = [];
+  counts: Counts | undefined;
+  windowsOmitted = 0;
+  /** Whether events and statistics go onto the generation's span. */
+  isGenerationOurs = true;
+  readonly report: (error: unknown) => void;
+  readonly #generation: Span | undefined;
+  readonly #hook: WindowSpanHook | undefined;
+  readonly #clock: SpanClock;
+  readonly #epochs = new ThinnedEpochs();
+
+  constructor(
+    generation: Span | undefined,
+    hook: WindowSpanHook | undefined,
+    clock: SpanClock,
+    report: (error: unknown) => void,
+  ) {
+    this.#generation = generation;
+    this.#hook = hook;
+    this.#clock = clock;
+    this.report = report;
+  }
+
+  addRecoveryEpoch(markedStale: number): void {
+    const epoch = { markedStale, time: this.#clock.now() };
+    if (this.isGenerationOurs && this.#epochs.isShownAtOnce(epoch)) this.#addEvent(epoch);
+  }
+
+  drop(span: Span, window: VerifyWindow, reason: DropReason, inFlightAfter: number): void {
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlightAfter);
     span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
-    this.#end(window, span);
+    this.end(span, window);
   }
 
-  #end(window: VerifyWindow, span: Span): void {
+  end(span: Span, window: VerifyWindow): void {
     try {
       this.#hook?.(span, window);
     } catch (error) {
-      this.#report(error);
+      this.report(error);
     }
     span.end(this.#clock.now());
   }
+
+  /** Ends what there still is, as windows that a close dropped, and completes the generation's span. */
+  close(stats: VerifyWindowStats): void {
+    for (const { window, span } of this.windows.splice(0)) {
+      if (span === undefined) {
+        this.windowsOmitted++;
+        continue;
+      }
+      try {
+        this.drop(span, window, LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED, 0);
+      } catch (error) {
+        this.report(error);
+      }
+    }
+    const generation = this.#generation;
+    if (generation === undefined || !this.isGenerationOurs) return;
+    for (const epoch of this.#epochs.takeRest()) this.#addEvent(epoch);
+    if (this.windowsOmitted > 0) {
+      generation.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_WINDOWS_OMITTED, this.windowsOmitted);
+    }
+    stampGenerationSpan(generation, stats);
+  }
+
+  /** As {@link OpenSpans.close}, once, for a scheduler that is gone. It does not throw. */
+  abandon(): void {
+    const { counts } = this;
+    this.counts = undefined;
+    if (counts === undefined) return;
+    try {
+      this.close(snapshot(counts, 0));
+    } catch (error) {
+      this.report(error);
+    }
+  }
+
+  #addEvent({ markedStale, time }: Epoch): void {
+    this.#generation?.addEvent(
+      EVENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCH,
+      { [ATTR_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED]: markedStale },
+      time,
+    );
+  }
+}
+
+interface Epoch {
+  readonly markedStale: number;
+  readonly time: HrTime;
+}
+
+/** SDKs keep 128 events of a span by default, and drop the earliest. */
+const SHOWN_AT_ONCE = 64;
+const SHOWN_LATER = 63;
+
+/**
+ * Which recovery epochs of a long generation become events: the first 64, of the later ones evenly
+ * as many as fit, and the last one.
+ */
+class ThinnedEpochs {
+  #count = 0;
+  #stride = 1;
+  #later: Epoch[] = [];
+  #last: Epoch | undefined;
+
+  /** Takes note of an epoch. @returns whether it is one of the first. */
+  isShownAtOnce(epoch: Epoch): boolean {
+    if (this.#count < SHOWN_AT_ONCE) {
+      this.#count++;
+      return true;
+    }
+    if ((this.#count - SHOWN_AT_ONCE) % this.#stride === 0) {
+      this.#later.push(epoch);
+      this.#last = undefined;
+    } else {
+      this.#last = epoch;
+    }
+    this.#count++;
+    if (this.#later.length > SHOWN_LATER) {
+      this.#stride *= 2;
+      this.#last ??= this.#later.at(-1);
+      this.#later = this.#later.filter((_, index) => index % 2 === 0);
+    }
+    return false;
+  }
+
+  /** Those that were kept back, in their order. */
+  takeRest(): readonly Epoch[] {
+    const rest = this.#last === undefined ? this.#later : [...this.#later, this.#last];
+    this.#later = [];
+    this.#last = undefined;
+    return rest;
+  }
+}
+
+/**
+ * Puts the pipeline and the summary attributes of a generation onto its span. Does nothing on a
+ * span that does not record.
+ */
+export function stampGenerationSpan(span: Span, stats: VerifyWindowStats): void {
+  if (!span.isRecording()) return;
+  span.setAttributes({ ...pipelineAttributes(stats), ...summaryAttributes(stats) });
 }

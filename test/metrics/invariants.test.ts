@@ -54,7 +54,7 @@ test('the invariants hold at random moments of random workloads', async () => {
       const cumulative = new ManualReader();
       const delta = ManualReader.delta();
       const provider = providerWith(cumulative, delta);
-      const bridge = new VerifyWindowMetrics({ meter: provider.getMeter('test') });
+      const bridge = new VerifyWindowMetrics({ meterProvider: provider });
       const clock = { ms: 0 };
       const live: Generation[] = [];
       let endedMs = 0;
@@ -107,7 +107,7 @@ test('no counter falls by a rounding digit when schedulers end in another order'
   await fc.assert(
     fc.asyncProperty(lifetimes, fc.infiniteStream(fc.nat()), async (durationsMs, order) => {
       const reader = new ManualReader();
-      const bridge = new VerifyWindowMetrics({ meter: providerWith(reader).getMeter('test') });
+      const bridge = new VerifyWindowMetrics({ meterProvider: providerWith(reader) });
       const live = durationsMs.map((durationMs) => {
         let ms = 0;
         const scheduler = new VerifyWindowScheduler({ depth: 1, clock: () => ms });

@@ -43,7 +43,9 @@ const series = new Map(
   }),
 );
 
-const labels = Object.values(attributes).map(labelName);
+const labels = Object.values(attributes)
+  .filter((value) => typeof value === 'string')
+  .map(labelName);
 
 /** Every name in a text that has the form of the registry's, whatever it is a name of. */
 function namesIn(text: string): string[] {

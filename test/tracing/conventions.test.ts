@@ -31,7 +31,7 @@ useApi();
 async function traceAll(): Promise<Tracing> {
   const tracing = new Tracing();
   const tracerProvider = tracing.provider;
-  const generations = new GenerationTelemetry({ tracerProvider });
+  const generations = new GenerationTelemetry({ tracerProvider, maxWindowSpans: 4 });
   const stage = new StageTelemetry({
     tracerProvider,
     index: 1,
@@ -55,6 +55,23 @@ async function traceAll(): Promise<Tracing> {
     scheduler.completeNext(2, { stale: true });
     scheduler.discardStale();
     scheduler.open(8, 6);
+    // Past the limit of window spans.
+    scheduler.open(16, 6);
+  });
+  const compact = new StageTelemetry({ tracerProvider, index: 2, phases: 'attributes' });
+  await generations.run({ depth: 2 }, ({ scheduler }) => {
+    const windows = [scheduler.open(0, 0), scheduler.open(8, 0)];
+    for (const each of [stage, compact]) {
+      const started = windows.map((window) =>
+        each.startWindow(injectTraceContext(windowContext(scheduler, window))),
+      );
+      each.computeBatch(started, () => {});
+      for (const window of started) {
+        window.forwardWrite(() => {});
+        window.downstreamWait(() => {});
+        window.end();
+      }
+    }
   });
   const failing = generations.run({ depth: 4 }, ({ scheduler }) => {
     const carrier = injectTraceContext(windowContext(scheduler, scheduler.open(0, 0)));

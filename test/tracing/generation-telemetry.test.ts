@@ -22,8 +22,9 @@ import {
   SPAN_LLAMA_STAGE_GENERATION,
   SPAN_LLAMA_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
+import { SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
 import {
-  type GenerationInProgress,
+  type Generation,
   type GenerationOptions,
   GenerationTelemetry,
   type GenerationTelemetryOptions,
@@ -50,6 +51,8 @@ const REQUIRED = {
   [ATTRIBUTES.ATTR_GEN_AI_PROVIDER_NAME]: 'llama_stage',
 };
 
+const OUTCOME = ATTRIBUTES.ATTR_LLAMA_STAGE_GENERATION_OUTCOME;
+
 useApi();
 
 function setUp(options: GenerationTelemetryOptions = {}, tracing = new Tracing()) {
@@ -57,7 +60,7 @@ function setUp(options: GenerationTelemetryOptions = {}, tracing = new Tracing()
   const meterProvider = providerWith(reader);
   const generations = new GenerationTelemetry({
     tracerProvider: tracing.provider,
-    meter: meterProvider.getMeter('test'),
+    meterProvider: meterProvider,
     ...options,
   });
   return { tracing, reader, meterProvider, generations };
@@ -86,6 +89,7 @@ describe('a generation', () => {
     const stats = scheduler.stats();
     expect(generation.attributes).toEqual({
       ...REQUIRED,
+      [OUTCOME]: 'completed',
       ...pipelineAttributes(stats),
       ...summaryAttributes(stats),
     });
@@ -197,7 +201,7 @@ describe('a generation', () => {
 
   test('is counted by the bridge that it is given, with its attributes', async () => {
     const reader = new ManualReader();
-    const metrics = new VerifyWindowMetrics({ meter: providerWith(reader).getMeter('test') });
+    const metrics = new VerifyWindowMetrics({ meterProvider: providerWith(reader) });
     const { generations } = setUp({ metrics });
     await generations.run({ depth: 1, metricAttributes: { model: 'm' } }, ({ scheduler }) => {
       scheduler.open(0, 0);
@@ -225,19 +229,21 @@ describe('a scheduler that cannot be', () => {
     await expect(running).rejects.toThrow(VerifyWindowError);
     expect(decode).not.toHaveBeenCalled();
     expect(tracing.span(GENERATION)).toMatchObject({
-      attributes: { ...REQUIRED, [ERROR_TYPE]: 'invalid_argument' },
+      attributes: { ...REQUIRED, [ERROR_TYPE]: 'invalid_argument', [OUTCOME]: 'failed' },
       status: { code: SpanStatusCode.ERROR },
     });
     const [point] = (await reader.read()).histogram(DURATION);
-    expect(point?.attributes).toEqual({ ...REQUIRED, [ERROR_TYPE]: 'invalid_argument' });
+    expect(point?.attributes).toEqual({
+      ...REQUIRED,
+      [ERROR_TYPE]: 'invalid_argument',
+      [OUTCOME]: 'failed',
+    });
   });
 });
 
 describe('the histograms', () => {
   /** Runs one generation, and gives what was recorded of it: seconds by name. */
-  async function secondsOf(
-    decode: (pass: (ms: number) => void, run: GenerationInProgress) => void,
-  ) {
+  async function secondsOf(decode: (pass: (ms: number) => void, run: Generation) => void) {
     const { reader, generations } = setUp();
     const { pass } = useTime();
     await generations.run({ depth: 1 }, (generation) => decode(pass, generation)).catch(() => {});
@@ -311,7 +317,9 @@ describe('the histograms', () => {
     const collected = await reader.read();
     for (const name of [DURATION, FIRST_TOKEN, PER_TOKEN]) {
       const points = collected.histogram(name);
-      expect(points.map((point) => point.attributes)).toEqual([{ ...attributes, run: 'a' }]);
+      expect(points.map((point) => point.attributes)).toEqual([
+        { ...attributes, run: 'a', ...(name === DURATION && { [OUTCOME]: 'completed' }) },
+      ]);
       expect(collected.metric(name)?.descriptor.unit).toBe('s');
     }
     expect(tracing.span(GENERATION).attributes).toMatchObject(attributes);
@@ -328,7 +336,7 @@ describe('the histograms', () => {
     };
     const views = [{ instrumentName: 'gen_ai.server.*', attributesProcessors: [watch] }];
     const meterProvider = new MeterProvider({ readers: [new ManualReader()], views });
-    const { tracing, generations } = setUp({ meter: meterProvider.getMeter('test') });
+    const { tracing, generations } = setUp({ meterProvider: meterProvider });
     await generations.run({ depth: 1 }, ({ tokensCommitted }) => tokensCommitted(2));
     expect(seen).toEqual(Array(3).fill(tracing.span(GENERATION).spanContext().spanId));
   });
@@ -432,7 +440,7 @@ describe('what the decode loop throws', () => {
       expect(JSON.stringify(attributes)).not.toContain(secret);
       const points = (await reader.read()).histogram(DURATION);
       expect(points.map((point) => point.attributes)).toEqual([
-        { ...REQUIRED, [ERROR_TYPE]: errorType },
+        { ...REQUIRED, [ERROR_TYPE]: errorType, [OUTCOME]: 'failed' },
       ]);
       expect(complain).not.toHaveBeenCalled();
     });
@@ -443,9 +451,10 @@ describe('what is broken in the host', () => {
   const fail = () => {
     throw new Error('broken');
   };
-  const brokenMeter = () => {
-    const meter = providerWith(new ManualReader()).getMeter('test');
-    return Object.assign(meter, { createHistogram: fail });
+  const brokenMeters = () => {
+    const provider = providerWith(new ManualReader());
+    Object.assign(provider.getMeter(SCOPE_NAME, SCOPE_VERSION), { createHistogram: fail });
+    return provider;
   };
   const brokenMetrics = () => Object.assign(new VerifyWindowMetrics(), { observe: fail });
   const brokenProvider = () => Object.assign(new Tracing().provider, { getTracer: fail });
@@ -466,7 +475,7 @@ describe('what is broken in the host', () => {
       },
     ],
     ['a tracer provider', () => ({ tracerProvider: brokenProvider() })],
-    ['a meter', () => ({ meter: brokenMeter() })],
+    ['a meter', () => ({ meterProvider: brokenMeters() })],
     ['a bridge', () => ({ metrics: brokenMetrics() })],
     ['a hook', () => ({ onWindowSpan: fail })],
   ];
@@ -474,7 +483,7 @@ describe('what is broken in the host', () => {
   test.each(cases)('%s never reaches the generation, and is reported', async (_, makeOptions) => {
     const complain = listenToDiag();
     const { generations } = setUp(makeOptions());
-    const decode = ({ scheduler, tokensCommitted }: GenerationInProgress) => {
+    const decode = ({ scheduler, tokensCommitted }: Generation) => {
       scheduler.completeNext(scheduler.open(0, 0).id);
       tokensCommitted(2);
       scheduler.open(8, 2);
@@ -502,7 +511,7 @@ describe('what is broken in the host', () => {
     });
     expect(await run).toBe('decoded');
     expect(tracing.spans(GENERATION)).toHaveLength(1);
-    expect(complain).toHaveBeenCalledTimes(1);
+    expect(complain).not.toHaveBeenCalled();
   });
 });
 
@@ -550,7 +559,7 @@ test('however many generations run at once, each window is in its own', async ()
 test('without a context manager windows find their generation all the same', async () => {
   context.disable();
   const { tracing, generations } = setUp();
-  const decode = async ({ scheduler }: GenerationInProgress) => {
+  const decode = async ({ scheduler }: Generation) => {
     await setImmediate();
     scheduler.completeNext(scheduler.open(0, 0).id);
   };

@@ -13,13 +13,17 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ATTR_OTEL_METRIC_OVERFLOW } from '../../semconv/attributes.js';
 import {
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+} from '../../semconv/instruments.js';
+import {
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH as ACCEPTED_LENGTH,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION as DURATION,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY as OCCUPANCY,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED as OPENED,
 } from '../../semconv/metrics.js';
+import { PreaggregatedHistograms } from '../../src/histograms/index.js';
 import { VerifyWindowMetrics, VerifyWindowScheduler } from '../../src/index.js';
-import { PreaggregatedHistograms } from '../../src/producer/index.js';
 import { Collected, ManualReader, providerWith } from '../metrics/collected.js';
 
 /** Opens and completes this many windows on a new scheduler. */
@@ -42,7 +46,7 @@ describe('a real reader', () => {
       metricProducers: [histograms.producer({ exporter })],
     });
     const provider = new MeterProvider({ readers: [reader] });
-    const bridge = new VerifyWindowMetrics({ meter: provider.getMeter('test'), histograms });
+    const bridge = new VerifyWindowMetrics({ meterProvider: provider, histograms });
     const counts: number[] = [];
     for (const windows of [3, 2]) {
       work(bridge, windows);
@@ -65,7 +69,7 @@ describe('a real reader', () => {
       metricProducers: [histograms.producer()],
     });
     const provider = new MeterProvider({ readers: [exporter] });
-    const bridge = new VerifyWindowMetrics({ meter: provider.getMeter('test'), histograms });
+    const bridge = new VerifyWindowMetrics({ meterProvider: provider, histograms });
     work(bridge, 3);
     const collected = new Collected(await exporter.collect());
     expect(collected.sum(OPENED)).toBe(3);
@@ -76,9 +80,12 @@ describe('a real reader', () => {
   test('that gives up on a callback gets the histograms all the same', async () => {
     const histograms = new PreaggregatedHistograms();
     const reader = new ManualReader({ metricProducers: [histograms.producer()] });
-    const meter = providerWith(reader).getMeter('test');
-    const bridge = new VerifyWindowMetrics({ meter, histograms });
-    meter.createObservableGauge('stuck').addCallback(() => new Promise(() => {}));
+    const meterProvider = providerWith(reader);
+    const bridge = new VerifyWindowMetrics({ meterProvider, histograms });
+    meterProvider
+      .getMeter('test')
+      .createObservableGauge('stuck')
+      .addCallback(() => new Promise(() => {}));
     work(bridge, 3);
     const result = await reader.collect({ timeoutMillis: 1 });
     expect(result.errors).toHaveLength(1);
@@ -91,7 +98,7 @@ describe('a producer', () => {
     const histograms = new PreaggregatedHistograms();
     const early = new ManualReader({ metricProducers: [histograms.producer()] });
     const bridge = new VerifyWindowMetrics({
-      meter: providerWith(early).getMeter('test'),
+      meterProvider: providerWith(early),
       histograms,
     });
     work(bridge, 3);
@@ -124,8 +131,8 @@ describe('a producer', () => {
   test('keeps attribute sets past the limit together', async () => {
     const histograms = new PreaggregatedHistograms();
     const reader = new ManualReader({ metricProducers: [histograms.producer()] });
-    const meter = providerWith(reader).getMeter('test');
-    const bridge = new VerifyWindowMetrics({ meter, histograms, maxAttributeSets: 1 });
+    const meterProvider = providerWith(reader);
+    const bridge = new VerifyWindowMetrics({ meterProvider, histograms, maxAttributeSets: 1 });
     for (const tenant of ['a', 'b', 'c']) work(bridge, 2, { tenant });
     const points = (await reader.read()).histogram(OCCUPANCY);
     expect(points.map(({ attributes, value }) => [attributes, value.count])).toEqual([
@@ -153,7 +160,7 @@ describe('an exponential histogram', () => {
         async (values, maxSize) => {
           const histograms = new PreaggregatedHistograms();
           const producer = histograms.producer({ aggregation: aggregation(maxSize) });
-          const { duration } = histograms.bind({});
+          const duration = histograms.recorder(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION, {});
           const reader = new ManualReader({ aggregationSelector: () => aggregation(maxSize) });
           const expected = providerWith(reader).getMeter('test').createHistogram(DURATION);
           for (const each of values) {
@@ -174,7 +181,10 @@ describe('an exponential histogram', () => {
   test('keeps its resolution over an interval of nothing but zeros', async () => {
     const histograms = new PreaggregatedHistograms();
     const producer = histograms.producer({ aggregation: aggregation(160) });
-    const { acceptedLength } = histograms.bind({});
+    const acceptedLength = histograms.recorder(
+      INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
+      {},
+    );
     const scales: number[] = [];
     for (const value of [3, 0, 3]) {
       acceptedLength.record(value);
@@ -189,7 +199,7 @@ describe('an exponential histogram', () => {
   test.each([Number.NaN, -1])('takes no %s', async (value) => {
     const histograms = new PreaggregatedHistograms();
     const producer = histograms.producer({ aggregation: aggregation(160) });
-    histograms.bind({}).duration.record(value);
+    histograms.recorder(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION, {}).record(value);
     expect((await producer.collect()).resourceMetrics.scopeMetrics).toEqual([]);
   });
 });

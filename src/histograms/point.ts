@@ -1,6 +1,8 @@
 import type { Attributes, HrTime } from '@opentelemetry/api';
 import type { DataPoint, ExponentialHistogram, Histogram } from '@opentelemetry/sdk-metrics';
-import type { ExplicitBuckets } from './explicit-buckets.js';
+import type { HistogramInstrument } from '../../semconv/instruments.js';
+import { ExplicitBuckets } from './explicit-buckets.js';
+import type { HistogramRecorder } from './histogram-backend.js';
 
 /** Sums up the values of one histogram, in one or the other kind of buckets. */
 export interface Buckets {
@@ -104,4 +106,52 @@ function withoutMinMax(value: Histogram | ExponentialHistogram): Histogram | Exp
 /** Milliseconds since 1970 as the SDK's seconds and nanoseconds. */
 function toHrTime(ms: number): HrTime {
   return [Math.trunc(ms / 1000), Math.round((ms % 1000) * 1e6)];
+}
+
+/** Makes a reader's point of a recorder; `undefined` where that reader drops histograms. */
+export interface PointSource {
+  addPoint(instrument: HistogramInstrument, attributes: Attributes): Point | undefined;
+}
+
+/**
+ * One histogram of one attribute set, where its values are recorded. They are counted once, and
+ * handed to the points of all readers when one of them collects.
+ */
+export class PointRecorder implements HistogramRecorder {
+  readonly #instrument: HistogramInstrument;
+  readonly #attributes: Attributes;
+  readonly #recent: ExplicitBuckets;
+  #recentStartMs = 0;
+  readonly #points: Point[] = [];
+  /** Points whose buckets are not those of the instrument, and that count every value anew. */
+  #directPoints: Point[] | undefined;
+
+  constructor(instrument: HistogramInstrument, attributes: Attributes) {
+    this.#instrument = instrument;
+    this.#attributes = attributes;
+    this.#recent = new ExplicitBuckets(instrument.options.advice.explicitBucketBoundaries);
+  }
+
+  addProducer(producer: PointSource): void {
+    const point = producer.addPoint(this.#instrument, this.#attributes);
+    if (point === undefined) return;
+    this.#points.push(point);
+    if (point.isDirect) this.#directPoints = [...(this.#directPoints ?? []), point];
+  }
+
+  record(value: number): void {
+    // As in the SDK: NaN falls into no bucket, and a histogram takes no negative value.
+    if (!(value >= 0)) return;
+    if (this.#recent.isEmpty) this.#recentStartMs = Date.now();
+    this.#recent.record(value);
+    if (this.#directPoints !== undefined)
+      for (const point of this.#directPoints) point.record(value);
+  }
+
+  /** Hands what was recorded since the last time to every reader's point. */
+  flush(): void {
+    if (this.#recent.isEmpty) return;
+    for (const point of this.#points) point.take(this.#recent, this.#recentStartMs);
+    this.#recent.reset();
+  }
 }

@@ -8,13 +8,12 @@ import {
 } from '@opentelemetry/sdk-metrics';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { VerifyWindowMetrics, VerifyWindowScheduler } from '../../src/index.js';
 import {
   type HistogramAggregation,
   type HistogramProducerOptions,
   PreaggregatedHistograms,
-} from '../../src/producer/index.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../../src/scope.js';
+} from '../../src/histograms/index.js';
+import { VerifyWindowMetrics, VerifyWindowScheduler } from '../../src/index.js';
 import { ManualReader, providerWith } from '../metrics/collected.js';
 
 const EXPONENTIAL: HistogramAggregation = {
@@ -60,11 +59,9 @@ function bothWays(options: readonly HistogramProducerOptions[]) {
   const histograms = new PreaggregatedHistograms();
   const meterReaders = readersWith();
   const producerReaders = readersWith(options.map((each) => histograms.producer(each)));
-  const meterOf = (readers: ManualReader[]) =>
-    providerWith(...readers).getMeter(SCOPE_NAME, SCOPE_VERSION);
   const bridges = [
-    new VerifyWindowMetrics({ meter: meterOf(meterReaders) }),
-    new VerifyWindowMetrics({ meter: meterOf(producerReaders), histograms }),
+    new VerifyWindowMetrics({ meterProvider: providerWith(...meterReaders) }),
+    new VerifyWindowMetrics({ meterProvider: providerWith(...producerReaders), histograms }),
   ];
   return { bridges, meterReaders, producerReaders };
 }
@@ -114,7 +111,14 @@ test('both ways export the same bytes, to every reader', async () => {
     fc.asyncProperty(readers, fc.array(step, { maxLength: 40 }), async (options, steps) => {
       const { bridges, meterReaders, producerReaders } = bothWays(options);
       let ms = 0;
-      const schedulers = new Map<number, VerifyWindowScheduler>();
+      /** By number: one scheduler for each way, as each is counted once. */
+      const schedulers = new Map<number, readonly VerifyWindowScheduler[]>();
+      const twins = (which: number) =>
+        bridges.map((bridge) => {
+          const scheduler = new VerifyWindowScheduler({ depth: 2, clock: () => ms });
+          bridge.observe(scheduler, which === 0 ? {} : { which });
+          return scheduler;
+        });
       const compare = async (reader: number) => {
         const [meter, producer] = [meterReaders[reader], producerReaders[reader]];
         const expected = inOrder((await meter?.collect())?.resourceMetrics as ResourceMetrics);
@@ -126,19 +130,19 @@ test('both ways export the same bytes, to every reader', async () => {
         if (each.action === 'collect') {
           await compare(each.reader);
         } else if (each.action === 'close') {
-          schedulers.get(each.which)?.close();
+          for (const scheduler of schedulers.get(each.which) ?? []) scheduler.close();
           schedulers.delete(each.which);
         } else {
           const { which } = each;
-          const scheduler =
-            schedulers.get(which) ?? new VerifyWindowScheduler({ depth: 2, clock: () => ms });
-          schedulers.set(which, scheduler);
-          for (const bridge of bridges) bridge.observe(scheduler, which === 0 ? {} : { which });
+          const both = schedulers.get(which) ?? twins(which);
+          schedulers.set(which, both);
           for (const acceptedTokens of each.accepted) {
-            const { id } = scheduler.open(1, 1);
+            const ids = both.map((scheduler) => scheduler.open(1, 1).id);
             ms += each.ms;
             vi.setSystemTime(Date.now() + Math.ceil(each.ms));
-            scheduler.completeNext(id, { proposedTokens: 8, acceptedTokens });
+            for (const [index, scheduler] of both.entries()) {
+              scheduler.completeNext(ids[index] ?? 0, { proposedTokens: 8, acceptedTokens });
+            }
           }
         }
       }

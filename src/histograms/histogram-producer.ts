@@ -1,3 +1,4 @@
+import type { Attributes } from '@opentelemetry/api';
 import {
   AggregationTemporality,
   AggregationType,
@@ -10,11 +11,10 @@ import {
   type PushMetricExporter,
 } from '@opentelemetry/sdk-metrics';
 import type { HistogramInstrument } from '../../semconv/instruments.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../scope.js';
+import { SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
 import { ExplicitBuckets } from './explicit-buckets.js';
 import { ExponentialBuckets } from './exponential-buckets.js';
-import { type HistogramPoint, Point } from './point.js';
-import type { PointRecorder } from './point-recorder.js';
+import { type HistogramPoint, Point, type PointSource } from './point.js';
 
 /** Buckets of an exponential histogram, unless the aggregation says otherwise; the SDK's default. */
 const DEFAULT_MAX_SIZE = 160;
@@ -38,7 +38,7 @@ export interface HistogramProducerOptions {
 }
 
 /** Hands the pre-aggregated histograms to one reader. */
-export class HistogramProducer implements MetricProducer {
+export class HistogramProducer implements MetricProducer, PointSource {
   readonly #temporality: AggregationTemporality;
   readonly #aggregation: HistogramAggregation;
   readonly #flush: () => void;
@@ -62,7 +62,7 @@ export class HistogramProducer implements MetricProducer {
   }
 
   /** Makes this reader's point of a recorder; `undefined` where its aggregation drops histograms. */
-  addPoint({ instrument, attributes }: PointRecorder): Point | undefined {
+  addPoint(instrument: HistogramInstrument, attributes: Attributes): Point | undefined {
     const aggregation = this.#aggregation;
     if (aggregation.type === AggregationType.DROP) return undefined;
     const ownBoundaries = instrument.options.advice.explicitBucketBoundaries;

@@ -1,0 +1,293 @@
+import {
+  type Attributes,
+  type BatchObservableResult,
+  type Context,
+  type Counter,
+  createNoopMeter,
+  type Meter,
+  type MeterProvider,
+  metrics,
+  type Observable,
+} from '@opentelemetry/api';
+import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL } from '../../semconv/attributes.js';
+import {
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+  type Instrument,
+} from '../../semconv/instruments.js';
+import { shared } from '../attach.js';
+import { AttributeSets } from '../attribute-sets.js';
+import { Guard, SCOPE_NAME, SCOPE_VERSION, warnOnce } from '../guard.js';
+import { type HistogramBackend, MeterHistograms } from '../histograms/histogram-backend.js';
+import { COUNTERS, GAUGES } from './counted-series.js';
+import { OccupancyTimes, type Reading, type SchedulerGroup } from './scheduler-group.js';
+
+/** The instruments of the pulled counters, each once. */
+const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
+  ...COUNTERS.map(({ instrument }) => instrument),
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+]);
+
+/**
+ * Everything of this package that reports to one meter provider, from whatever bridge and whatever
+ * copy of the package. It gives one point for each series, the sum over all of them, through one
+ * callback that is added once and never taken away: what leaves, or is disabled, is held.
+ */
+export class Hub {
+  readonly provider: MeterProvider;
+  /** Of schedulers. */
+  readonly sets = new AttributeSets();
+  /** Of generations. */
+  readonly generationSets = new AttributeSets();
+  /** Of stages. */
+  readonly stageSets = new AttributeSets();
+  readonly #meter: Meter;
+  readonly #observables = new Map<Instrument, Observable>();
+  readonly #counters = new Map<string, Counter>();
+  readonly #series = new Map<string, SeriesSet>();
+  readonly #guard = new Guard('collecting verify-window metrics failed');
+  #histograms: HistogramBackend;
+
+  constructor(provider: MeterProvider) {
+    this.provider = provider;
+    this.#meter = provider.getMeter(SCOPE_NAME, SCOPE_VERSION);
+    this.#histograms = new MeterHistograms(this.#meter);
+    if (this.isWaiting) return;
+    for (const instrument of PULLED_COUNTERS) {
+      const { name, options } = instrument;
+      this.#observables.set(instrument, this.#meter.createObservableCounter(name, options));
+    }
+    for (const { instrument } of GAUGES) {
+      const { name, options } = instrument;
+      this.#observables.set(instrument, this.#meter.createObservableUpDownCounter(name, options));
+    }
+    this.#meter.addBatchObservableCallback(
+      (result) => this.#observe(result),
+      [...this.#observables.values()],
+    );
+  }
+
+  /** Whether there is no real provider yet, so that one may come at any time. */
+  get isWaiting(): boolean {
+    return isNoop(this.#meter);
+  }
+
+  get histograms(): HistogramBackend {
+    return this.#histograms;
+  }
+
+  /**
+   * Records histograms with this backend from now on, for all: two of them would each give a point
+   * of the same series. The first that was asked for stays, and the meter's where it has points.
+   */
+  useHistograms(backend: HistogramBackend): void {
+    const current = this.#histograms;
+    if (backend === current) return;
+    if (!(current instanceof MeterHistograms) || current.isUsed) {
+      warnOnce(
+        'another way to record histograms is in use on this meter provider; the later one is ignored',
+      );
+      return;
+    }
+    this.#histograms = backend;
+    for (const set of this.#series.values()) set.useHistograms(backend);
+  }
+
+  /** Adds to a counter that is not pulled. */
+  add(
+    { name, options }: Instrument,
+    value: number,
+    attributes: Attributes,
+    context: Context,
+  ): void {
+    let counter = this.#counters.get(name);
+    if (counter === undefined) {
+      counter = this.#meter.createCounter(name, options);
+      this.#counters.set(name, counter);
+    }
+    counter.add(value, attributes, context);
+  }
+
+  /** Reports this group from now on, also one that was held. */
+  join(group: SchedulerGroup): void {
+    const { key, attributes } = group.set;
+    let set = this.#series.get(key);
+    if (set === undefined) {
+      set = new SeriesSet(attributes);
+      this.#series.set(key, set);
+    }
+    set.join(group);
+    group.isWaiting = this.isWaiting;
+  }
+
+  /** Reports of this group from now on what it amounts to now, and nothing of it as live. */
+  hold(group: SchedulerGroup): void {
+    const set = this.#series.get(group.set.key);
+    if (this.isWaiting) set?.leave(group);
+    else set?.hold(group);
+  }
+
+  #observe(result: BatchObservableResult): void {
+    const find = (instrument: Instrument) => this.#observables.get(instrument) as Observable;
+    for (const set of this.#series.values()) this.#guard.run(() => set.observe(result, find));
+  }
+}
+
+/** Finds the observable that stands for an instrument. */
+type FindObservable = (instrument: Instrument) => Observable;
+
+/** All series with the same attributes. */
+class SeriesSet {
+  readonly #attributes: Attributes;
+  /** The groups, each with what is reported of it while it is held. */
+  readonly #groups = new Map<SchedulerGroup, Reading | undefined>();
+  readonly #counterAttributes: readonly Attributes[];
+  readonly #levelAttributes: Attributes[] = [];
+  /**
+   * The largest value reported of each series; a number is an occupancy level. Sums of doubles
+   * depend on their order, which changes when a scheduler ends: without this, a counter could fall
+   * by its last digit, and a backend would take that for a restart.
+   */
+  readonly #reported = new Map<object | number, number>();
+
+  constructor(attributes: Attributes) {
+    this.#attributes = attributes;
+    this.#counterAttributes = COUNTERS.map((series) => ({ ...attributes, ...series.attributes }));
+  }
+
+  join(group: SchedulerGroup): void {
+    this.#groups.set(group, undefined);
+  }
+
+  leave(group: SchedulerGroup): void {
+    this.#groups.delete(group);
+  }
+
+  hold(group: SchedulerGroup): void {
+    if (!this.#groups.has(group) || this.#groups.get(group) !== undefined) return;
+    this.#groups.set(group, { ...group.read(), gauges: GAUGES.map(() => 0) });
+  }
+
+  useHistograms(backend: HistogramBackend): void {
+    for (const [group, held] of this.#groups) {
+      if (held === undefined) group.useHistograms(backend);
+    }
+  }
+
+  observe(result: BatchObservableResult, find: FindObservable): void {
+    const { counters, gauges, occupancy } = this.#read();
+    COUNTERS.forEach((series, index) => {
+      const value = this.#rising(series, counters[index] ?? 0);
+      result.observe(find(series.instrument), value, this.#counterAttributes[index]);
+    });
+    GAUGES.forEach(({ instrument }, index) => {
+      result.observe(find(instrument), gauges[index] ?? 0, this.#attributes);
+    });
+    this.#observeOccupancy(result, find, occupancy);
+  }
+
+  #read(): Reading {
+    const counters = COUNTERS.map(() => 0);
+    const gauges = GAUGES.map(() => 0);
+    const occupancy = new OccupancyTimes();
+    for (const [group, held] of this.#groups) {
+      const reading = held ?? group.read();
+      reading.counters.forEach((value, index) => {
+        counters[index] = (counters[index] ?? 0) + value;
+      });
+      reading.gauges.forEach((value, index) => {
+        gauges[index] = (gauges[index] ?? 0) + value;
+      });
+      occupancy.addTimes(reading.occupancy);
+    }
+    return { counters, gauges, occupancy };
+  }
+
+  #observeOccupancy(
+    result: BatchObservableResult,
+    find: FindObservable,
+    { byLevel, parallelMs, fullMs }: OccupancyTimes,
+  ): void {
+    const byLevelTime = find(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME);
+    byLevel.forEach((ms, level) => {
+      this.#levelAttributes[level] ??= {
+        ...this.#attributes,
+        [ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL]: level,
+      };
+      result.observe(byLevelTime, this.#rising(level, ms / 1000), this.#levelAttributes[level]);
+    });
+    const parallel = INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME;
+    result.observe(find(parallel), this.#rising(parallel, parallelMs / 1000), this.#attributes);
+    const full = INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME;
+    result.observe(find(full), this.#rising(full, fullMs / 1000), this.#attributes);
+  }
+
+  #rising(series: object | number, value: number): number {
+    const reported = Math.max(value, this.#reported.get(series) ?? 0);
+    this.#reported.set(series, reported);
+    return reported;
+  }
+}
+
+/** The hub of a provider. Those who follow a global provider that is not there yet share one, too. */
+function hubOf(provider: MeterProvider): Hub {
+  if (!isReal(provider)) {
+    shared.waitingHub ??= new Hub(provider);
+    return shared.waitingHub as Hub;
+  }
+  const known = shared.hubs.get(provider) as Hub | undefined;
+  if (known !== undefined) return known;
+  const hub = new Hub(provider);
+  shared.hubs.set(provider, hub);
+  return hub;
+}
+
+function isReal(provider: MeterProvider | undefined): provider is MeterProvider {
+  return provider !== undefined && !isNoop(provider.getMeter(SCOPE_NAME, SCOPE_VERSION));
+}
+
+/** By its name too, as each copy of the API has a meter of its own that does nothing. */
+function isNoop(meter: Meter): boolean {
+  return meter === createNoopMeter() || meter.constructor?.name === 'NoopMeter';
+}
+
+/**
+ * Finds the present hub, time after time: that of a given provider, or else of the global one, which
+ * may come and change. A given provider that does nothing gives way to the global one.
+ */
+export class HubSource {
+  readonly #ownHistograms: HistogramBackend | undefined;
+  #given: MeterProvider | undefined;
+  #provider: MeterProvider | undefined;
+  #hub: Hub | undefined;
+
+  constructor(given?: MeterProvider, histograms?: HistogramBackend) {
+    this.#ownHistograms = histograms;
+    this.setProvider(given);
+  }
+
+  setProvider(provider: MeterProvider | undefined): void {
+    this.#given = isReal(provider) ? provider : undefined;
+  }
+
+  get hub(): Hub {
+    const provider = this.#given ?? metrics.getMeterProvider();
+    if (this.#hub === undefined || provider !== this.#provider) {
+      this.#provider = provider;
+      this.#hub = hubOf(provider);
+      if (this.#ownHistograms !== undefined && !this.#hub.isWaiting) {
+        this.#hub.useHistograms(this.#ownHistograms);
+      }
+    }
+    return this.#hub;
+  }
+
+  /** Those of the hub; while that waits it has no points, and everybody may use their own. */
+  get histograms(): HistogramBackend {
+    const { hub } = this;
+    return hub.isWaiting ? (this.#ownHistograms ?? hub.histograms) : hub.histograms;
+  }
+}

@@ -68,7 +68,8 @@ async function checkSignals(subject: Subject, windows: number): Promise<void> {
   const exported = await subject.exported?.();
   if (exported === undefined) return;
   for (const [signal, actual] of Object.entries(exported)) {
-    const expected = windows * (signal === 'spans' ? 1 : SIGNALS[signal as SignalName]);
+    const expected =
+      windows * (signal === 'spans' ? (subject.spansEach ?? 1) : SIGNALS[signal as SignalName]);
     if (actual !== expected) {
       throw new Error(`${subject.name} exported ${actual} of ${signal}, not ${expected}`);
     }

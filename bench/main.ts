@@ -8,6 +8,7 @@ import { cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { alternate, ratio, type Timings } from './alternate.js';
 import { collectionTime } from './collection.js';
+import * as face from './face-subjects.js';
 import { measureMemory } from './memory.js';
 import * as own from './own-subjects.js';
 import { directSdk, promClient } from './peers.js';
@@ -41,6 +42,17 @@ const timings = await alternate(subjects, ROUNDS, (round) => say(`round ${round}
 const tracingSubjects = [bare, unsampled, sampled, directSpans];
 const tracingTimings = await alternate(tracingSubjects, ROUNDS, (round) =>
   say(`tracing, round ${round} of ${ROUNDS}`),
+);
+face.setUpPropagation();
+const generations = face.generations();
+const directGenerations = face.directGenerations();
+const stage = face.stageWindows('a stage window with three phases, sampled');
+const unsampledStage = face.unsampledStageWindows();
+const directStage = face.directStageWindows();
+const faceTimings = await alternate(
+  [generations, directGenerations, stage, unsampledStage, directStage],
+  ROUNDS,
+  (round) => say(`generations and stages, round ${round} of ${ROUNDS}`),
 );
 const broken = own.withBrokenObserver();
 const brokenTimings = await alternate([bare, broken], ROUNDS / 6, () => say('broken observer'));
@@ -89,6 +101,21 @@ const rows: Row[] = [
     ratio: ratio(tracingTimings, sampled, directSpans),
   },
   {
+    what: "a generation's start and end / the SDK calls",
+    ...atMost(1.3),
+    ratio: ratio(faceTimings, generations, directGenerations),
+  },
+  {
+    what: "a stage's window, three phases, sampled / the SDK calls",
+    ...atMost(1.2),
+    ratio: ratio(faceTimings, stage, directStage),
+  },
+  {
+    what: "a stage's window, three phases, not sampled, in µs",
+    ...atMost(2),
+    value: quantile(faceTimings.get(unsampledStage) ?? [], 0.5) / 1000,
+  },
+  {
     what: 'one collection, 10,000 live, in ms',
     ...atMost(20),
     value: largest?.medianMs ?? Number.NaN,
@@ -98,8 +125,11 @@ const rows: Row[] = [
     ...atMost(1.5),
     value: (mostWindows[1]?.medianMs ?? Number.NaN) / (mostWindows[0]?.medianMs ?? Number.NaN),
   },
-  { what: 'bytes of a live scheduler of depth 8', ...atMost(1024), value: memory.liveBytes.bare },
-  { what: 'the same, observed and full', ...atMost(1024), value: memory.liveBytes.observedAndFull },
+  {
+    what: 'bytes of a live scheduler of depth 8, observed',
+    ...atMost(1024),
+    value: memory.liveBytes.observed,
+  },
   {
     // A million of them, so that what the engine itself keeps or frees meanwhile does not count.
     what: 'bytes left by a closed one',
@@ -108,7 +138,12 @@ const rows: Row[] = [
   },
 ];
 
-const allTimings: Timings = new Map([...brokenTimings, ...tracingTimings, ...timings]);
+const allTimings: Timings = new Map([
+  ...brokenTimings,
+  ...faceTimings,
+  ...tracingTimings,
+  ...timings,
+]);
 if (values.picture !== undefined) writeFileSync(values.picture, drawCollectionTimes(collections));
 if (values.json) {
   const nanoseconds = Object.fromEntries(

@@ -1,8 +1,10 @@
-/** Something whose cost for a window is measured. */
+/** Something whose cost is measured: for a window, or for a whole generation. */
 export interface Subject {
   readonly name: string;
-  /** Opens and completes this many windows, one after the other. */
-  run(windows: number): void;
+  /** Works on this many of them, one after the other. */
+  run(count: number): void;
+  /** How many spans each makes. Default: 1. */
+  readonly spansEach?: number;
   /** How many of each signal were exported; absent where nothing is. */
   exported?(): Promise<Record<SignalName, number> | { readonly spans: number }>;
 }

@@ -1,4 +1,4 @@
-import { CANCELLED, COMPLETED, endBy, type WorkEnd } from './outcome.js';
+import { attempt, CANCELLED, COMPLETED, endBy, type WorkEnd } from './outcome.js';
 
 /** Runs a piece of the host's code with a context active. */
 export type RunInside = <Result>(act: () => Result) => Result;
@@ -38,123 +38,248 @@ type End = (how: WorkEnd) => void;
 
 /** Whether this is a promise, a thenable or a stream: work that goes on after it was returned. */
 export function goesOn(result: unknown): boolean {
-  return isObject(result) && (isThenable(result) || streamKind(result) !== undefined);
+  return isObject(result) && (thenOf(result) !== undefined || streamKind(result) !== undefined);
 }
 
 function followResult(result: unknown, inside: RunInside, end: End): void {
-  if (isObject(result) && isThenable(result)) followThenable(result, inside, end);
-  else followStream(result, inside, end);
+  const then = isObject(result) ? thenOf(result) : undefined;
+  if (then === undefined) {
+    followStream(result, inside, end);
+    return;
+  }
+  followThenable(result as object, then, {
+    fulfilled: (value) => followStream(value, inside, end),
+    rejected: (error) => end(endBy(error)),
+    lost: () => end(COMPLETED),
+  });
+}
+
+/** Who waits for a thenable. */
+interface Waiting {
+  fulfilled(value: unknown): void;
+  rejected(error: unknown): void;
+  /** It cannot be listened to. */
+  lost(): void;
 }
 
 const nativeThen = Promise.prototype.then;
 
-function followThenable(thenable: PromiseLike<unknown>, inside: RunInside, end: End): void {
-  const fulfilled = (value: unknown) => followStream(value, inside, end);
-  const rejected = (error: unknown) => end(endBy(error));
-  const { then } = thenable;
-  try {
-    if (then === nativeThen) {
+/** Who waits for thenables whose `then` was replaced: once, however often the host returns them. */
+const waitingFor = new WeakMap<object, Set<Waiting>>();
+
+function followThenable(thenable: object, then: Method, waiting: Waiting): void {
+  if (then === nativeThen) {
+    try {
       // Not awaited, and not chained on: what comes of this promise is nobody's concern.
-      nativeThen.call(thenable, fulfilled, rejected);
-      return;
+      nativeThen.call(thenable, waiting.fulfilled, waiting.rejected);
+    } catch {
+      // A subclass that cannot be constructed by `then`.
+      waiting.lost();
     }
-  } catch {
-    // A subclass that cannot be constructed by `then`.
-    end(COMPLETED);
     return;
   }
-  replace(
+  const known = waitingFor.get(thenable);
+  if (known !== undefined) {
+    known.add(waiting);
+    return;
+  }
+  const all = new Set([waiting]);
+  const tell = (act: (one: Waiting) => void) => {
+    for (const one of all) {
+      all.delete(one);
+      act(one);
+    }
+  };
+  const isReplaced = replace(
     thenable,
     'then',
-    end,
     function (this: unknown, onFulfilled: unknown, onRejected: unknown) {
       return Reflect.apply(then, this, [
         (value: unknown) => {
-          fulfilled(value);
+          tell((one) => one.fulfilled(value));
           return typeof onFulfilled === 'function' ? onFulfilled(value) : value;
         },
         (error: unknown) => {
-          rejected(error);
+          tell((one) => one.rejected(error));
           if (typeof onRejected === 'function') return onRejected(error);
           throw error;
         },
       ]);
     },
   );
+  if (isReplaced) waitingFor.set(thenable, all);
+  else waiting.lost();
 }
 
 type Method = (...args: unknown[]) => unknown;
-type Stream = Record<string | symbol, Method | undefined>;
+type Stream = Record<string | symbol, unknown>;
 
 function followStream(value: unknown, inside: RunInside, end: End): void {
   const kind = isObject(value) ? streamKind(value) : undefined;
   if (kind === undefined) end(COMPLETED);
-  else if (kind === 'iterator') followIterator(value as Stream, inside, end);
-  else followIterable(value as Stream, inside, end);
+  else if (kind === 'iterator') followIterator(value as Stream, { inside, end });
+  else followIterable(value as Stream, { inside, end });
 }
 
-function followIterable(iterable: Stream, inside: RunInside, end: End): void {
-  const iterate = iterable[Symbol.asyncIterator] as Method;
-  replace(iterable, Symbol.asyncIterator, end, function (this: unknown, ...args) {
-    const iterator = inside(() => Reflect.apply(iterate, this, args));
-    if (isObject(iterator)) followIterator(iterator as Stream, inside, end);
-    return iterator;
+/** Who follows a stream. */
+interface Follower {
+  readonly inside: RunInside;
+  readonly end: End;
+}
+
+/** Who follows streams whose methods were replaced: once, however often the host returns them. */
+const followersOf = new WeakMap<object, Set<Follower>>();
+
+/**
+ * Adds who follows a stream.
+ *
+ * @returns all of them, where the stream's methods are still to be replaced.
+ */
+function addFollower(stream: object, follower: Follower): Set<Follower> | undefined {
+  const known = followersOf.get(stream);
+  if (known !== undefined) {
+    known.add(follower);
+    return undefined;
+  }
+  const all = new Set([follower]);
+  followersOf.set(stream, all);
+  return all;
+}
+
+function endAll(followers: Set<Follower>, how: WorkEnd): void {
+  for (const follower of followers) {
+    followers.delete(follower);
+    follower.end(how);
+  }
+}
+
+/** Runs a step inside the context of the one that followed last. */
+function runStep<Result>(followers: Set<Follower>, act: () => Result): Result {
+  const last = [...followers].at(-1);
+  return last === undefined ? act() : last.inside(act);
+}
+
+function followIterable(iterable: Stream, follower: Follower): void {
+  const followers = addFollower(iterable, follower);
+  if (followers === undefined) return;
+  followClosing(iterable, followers);
+  followReading(iterable, followers);
+  const iterate = methodOf(iterable, Symbol.asyncIterator);
+  const isReplaced =
+    iterate !== undefined &&
+    replace(iterable, Symbol.asyncIterator, function (this: unknown, ...args) {
+      const iterator = runStep(followers, () => Reflect.apply(iterate, this, args));
+      if (isObject(iterator) && iterator !== iterable) {
+        for (const one of followers) followIterator(iterator as Stream, one);
+      }
+      return iterator;
+    });
+  if (!isReplaced) endAll(followers, COMPLETED);
+}
+
+/** A stream of Node, which may be piped: it closes at its end. Listening to that starts nothing. */
+function followClosing(stream: Stream, followers: Set<Follower>): void {
+  const once = methodOf(stream, 'once');
+  if (once === undefined || methodOf(stream, 'pipe') === undefined) return;
+  attempt(() =>
+    Reflect.apply(once, stream, [
+      'close',
+      () => {
+        const { errored, readableEnded } = stream;
+        if (errored != null) endAll(followers, endBy(errored));
+        else endAll(followers, readableEnded === true ? COMPLETED : CANCELLED);
+      },
+    ]),
+  );
+}
+
+/** A web stream, which may be read without its iterator. */
+function followReading(stream: Stream, followers: Set<Follower>): void {
+  const getReader = methodOf(stream, 'getReader');
+  const pipeTo = methodOf(stream, 'pipeTo');
+  if (getReader === undefined || pipeTo === undefined) return;
+  const follow = (settled: unknown) => {
+    const then = isObject(settled) ? thenOf(settled) : undefined;
+    if (then !== nativeThen) return;
+    nativeThen.call(
+      settled,
+      () => endAll(followers, COMPLETED),
+      (error) => endAll(followers, endBy(error)),
+    );
+  };
+  replace(stream, 'getReader', function (this: unknown, ...args) {
+    const reader = Reflect.apply(getReader, this, args);
+    follow((reader as { closed?: unknown }).closed);
+    return reader;
+  });
+  replace(stream, 'pipeTo', function (this: unknown, ...args) {
+    const piped = Reflect.apply(pipeTo, this, args);
+    follow(piped);
+    return piped;
   });
 }
 
-function followIterator(iterator: Stream, inside: RunInside, end: End): void {
+function followIterator(iterator: Stream, follower: Follower): void {
+  const followers = addFollower(iterator, follower);
+  if (followers === undefined) return;
+  followClosing(iterator, followers);
   for (const name of ['next', 'return', 'throw']) {
-    const method = iterator[name];
-    if (typeof method !== 'function') continue;
+    const method = methodOf(iterator, name);
+    if (method === undefined) continue;
     const finished = name === 'return' ? CANCELLED : COMPLETED;
-    const check = (result: unknown) => {
-      if ((result as IteratorResult<unknown> | undefined)?.done === true) end(finished);
+    const step: Waiting = {
+      fulfilled: (result) => {
+        if (isDone(result)) endAll(followers, finished);
+      },
+      rejected: (error) => endAll(followers, endBy(error)),
+      lost: () => {},
     };
-    replace(iterator, name, end, function (this: unknown, ...args) {
+    const isReplaced = replace(iterator, name, function (this: unknown, ...args) {
+      let result: unknown;
       try {
-        const result = inside(() => Reflect.apply(method, this, args));
-        if (isObject(result) && isThenable(result)) {
-          nativeThen.call(Promise.resolve(result), check, (error) => end(endBy(error)));
-        } else {
-          check(result);
-        }
-        return result;
+        result = runStep(followers, () => Reflect.apply(method, this, args));
       } catch (error) {
-        end(endBy(error));
+        step.rejected(error);
         throw error;
       }
+      const then = isObject(result) ? thenOf(result) : undefined;
+      if (then === undefined) step.fulfilled(result);
+      else followThenable(result as object, then, step);
+      return result;
     });
+    if (!isReplaced) endAll(followers, COMPLETED);
   }
 }
 
-/** Replaces a method of the host's object; one that cannot be replaced is not followed further. */
-function replace(object: object, name: string | symbol, end: End, method: Method): void {
-  try {
-    Object.defineProperty(object, name, { value: method, configurable: true, writable: true });
-  } catch {
-    end(COMPLETED);
-  }
+/** Replaces a method of the host's object. @returns whether that was possible. */
+function replace(object: object, name: string | symbol, method: Method): boolean {
+  return (
+    attempt(() =>
+      Object.defineProperty(object, name, { value: method, configurable: true, writable: true }),
+    ) !== undefined
+  );
 }
 
 /** What can be iterated step by step after it was returned: a generator, or an async iterable. */
 function streamKind(value: object): 'iterator' | 'iterable' | undefined {
-  try {
-    const isAsync = typeof (value as Stream)[Symbol.asyncIterator] === 'function';
-    const isGenerator = Object.prototype.toString.call(value) === '[object Generator]';
-    if (!isAsync && !isGenerator) return undefined;
-    return typeof (value as Stream).next === 'function' ? 'iterator' : 'iterable';
-  } catch {
-    // A proxy or a getter that throws: what it is, is for the host to find out.
-    return undefined;
-  }
+  const isAsync = methodOf(value, Symbol.asyncIterator) !== undefined;
+  const isGenerator = attempt(() => Object.prototype.toString.call(value)) === '[object Generator]';
+  if (!isAsync && !isGenerator) return undefined;
+  return methodOf(value, 'next') === undefined ? 'iterable' : 'iterator';
 }
 
-function isThenable(value: object): value is PromiseLike<unknown> {
-  try {
-    return typeof (value as PromiseLike<unknown>).then === 'function';
-  } catch {
-    return false;
-  }
+function thenOf(value: object): Method | undefined {
+  return methodOf(value, 'then');
+}
+
+/** A method of the host's object; `undefined` where there is none, or a getter or proxy throws. */
+function methodOf(value: object, name: string | symbol): Method | undefined {
+  const method = attempt(() => (value as Stream)[name]);
+  return typeof method === 'function' ? (method as Method) : undefined;
+}
+
+function isDone(result: unknown): boolean {
+  return attempt(() => (result as IteratorResult<unknown> | undefined)?.done) === true;
 }
 
 function isObject(value: unknown): value is object {

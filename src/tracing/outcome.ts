@@ -92,7 +92,7 @@ function textOf(read: () => unknown, form: RegExp): string | undefined {
 }
 
 /** What `read` gives; nothing where a proxy, a getter or a missing part of the value throws. */
-function attempt<Result>(read: () => Result): Result | undefined {
+export function attempt<Result>(read: () => Result): Result | undefined {
   try {
     return read();
   } catch {

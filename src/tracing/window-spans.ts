@@ -382,5 +382,6 @@ class ThinnedEpochs {
  */
 export function stampGenerationSpan(span: Span, stats: VerifyWindowStats): void {
   if (!span.isRecording()) return;
-  span.setAttributes({ ...pipelineAttributes(stats), ...summaryAttributes(stats) });
+  span.setAttributes(pipelineAttributes(stats));
+  span.setAttributes(summaryAttributes(stats));
 }

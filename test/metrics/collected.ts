@@ -7,6 +7,7 @@ import {
   MeterProvider,
   MetricReader,
 } from '@opentelemetry/sdk-metrics';
+import { expect } from 'vitest';
 
 /** A real reader that is collected by hand, and hands over what an exporter would get. */
 export class ManualReader extends MetricReader {
@@ -72,4 +73,39 @@ export class Collected {
 
 function has(actual: Attributes, wanted: Attributes): boolean {
   return Object.entries(wanted).every(([key, value]) => actual[key] === value);
+}
+
+/** The value of each counter's series. */
+export function counterValues(collected: Collected): Map<string, number> {
+  const values = new Map<string, number>();
+  for (const name of collected.names) {
+    const metric = collected.metric(name);
+    if (metric === undefined || !('isMonotonic' in metric) || !metric.isMonotonic) continue;
+    for (const point of collected.points(name)) {
+      values.set(`${name} ${JSON.stringify(point.attributes)}`, point.value);
+    }
+  }
+  return values;
+}
+
+/** That no counter fell since. @returns what is now. */
+export function expectNoneFell(
+  now: Map<string, number>,
+  before: Map<string, number>,
+): Map<string, number> {
+  for (const [series, value] of before) {
+    expect(now.get(series), series).toBeGreaterThanOrEqual(value);
+  }
+  return now;
+}
+
+/** That each series is there once, as backends take only one point of it. */
+export function expectOnePointForEachSeries(collected: Collected): void {
+  for (const name of collected.names) {
+    const series = collected
+      .points(name)
+      .map(({ attributes }) => JSON.stringify(Object.entries(attributes).sort()));
+    expect(new Set(series).size, name).toBe(series.length);
+  }
+  expect(new Set(collected.names).size).toBe(collected.names.length);
 }

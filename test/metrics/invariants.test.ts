@@ -2,7 +2,13 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import * as METRICS from '../../semconv/metrics.js';
 import { VerifyWindowMetrics, VerifyWindowScheduler } from '../../src/index.js';
-import { type Collected, ManualReader, providerWith } from './collected.js';
+import {
+  type Collected,
+  counterValues,
+  expectNoneFell,
+  ManualReader,
+  providerWith,
+} from './collected.js';
 
 /** A scheduler under a clock that the test moves, and what it takes to call it rightly. */
 class Generation {
@@ -144,27 +150,4 @@ function expectInvariants(collected: Collected, lifetimeMs: number): void {
   expect(sum(METRICS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT)).toBeLessThanOrEqual(
     sum(METRICS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY),
   );
-}
-
-/** The value of each counter's series. */
-function counterValues(collected: Collected): Map<string, number> {
-  const values = new Map<string, number>();
-  for (const name of collected.names) {
-    const metric = collected.metric(name);
-    if (metric === undefined || !('isMonotonic' in metric) || !metric.isMonotonic) continue;
-    for (const point of collected.points(name)) {
-      values.set(`${name} ${JSON.stringify(point.attributes)}`, point.value);
-    }
-  }
-  return values;
-}
-
-function expectNoneFell(
-  now: Map<string, number>,
-  before: Map<string, number>,
-): Map<string, number> {
-  for (const [series, value] of before) {
-    expect(now.get(series), series).toBeGreaterThanOrEqual(value);
-  }
-  return now;
 }

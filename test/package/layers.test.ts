@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs';
 import { join, relative, resolve, sep } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { filesIn, importsOf, ROOT } from './packed.js';
@@ -17,6 +18,35 @@ function reachableFrom(path: string, seen = new Set<string>()): Set<string> {
   }
   return seen;
 }
+
+/** What the package is made of. */
+const SOURCES = ['src', 'semconv']
+  .flatMap((folder) => filesIn(join(ROOT, folder)).map((file) => `${folder}/${file}`))
+  .filter((file) => /^(src\/.*|semconv\/[^/]+)\.ts$/.test(file));
+
+it('no module imports itself by way of others, types included', () => {
+  const circular = SOURCES.filter((source) => reachableFrom(join(ROOT, source)).has(source));
+  expect(circular).toEqual([]);
+});
+
+describe('the layers', () => {
+  /** Each knows those before it, and none of those after it. */
+  const LAYERS = ['scheduler', 'histograms', 'metrics', 'tracing'];
+
+  it('are the folders of src', () => {
+    const entries = readdirSync(join(ROOT, 'src'), { withFileTypes: true });
+    const folders = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+    expect(folders.sort()).toEqual([...LAYERS].sort());
+  });
+
+  it.each(LAYERS)('reach nothing above them from %s', (layer) => {
+    const above = LAYERS.slice(LAYERS.indexOf(layer) + 1).map((name) => `src/${name}/`);
+    const modules = SOURCES.filter((source) => source.startsWith(`src/${layer}/`)).flatMap(
+      (source) => [...reachableFrom(join(ROOT, source))],
+    );
+    expect(modules.filter((module) => above.some((start) => module.startsWith(start)))).toEqual([]);
+  });
+});
 
 describe('the scheduler', () => {
   const folder = join(ROOT, 'src/scheduler');

@@ -70,12 +70,11 @@ export function brokenProcessor(...places: ('onStart' | 'onEnd')[]): SpanProcess
   };
 }
 
-/** What is logged as an error through the API. */
-export function listenToDiag() {
-  const error = vi.fn();
-  const rest = { warn: vi.fn(), info: vi.fn(), debug: vi.fn(), verbose: vi.fn() };
-  diag.setLogger({ error, ...rest }, { logLevel: DiagLogLevel.ERROR });
-  return error;
+/** What is logged through the API at this level. */
+export function listenToDiag(level: 'error' | 'warn' = 'error') {
+  const logger = { error: vi.fn(), warn: vi.fn(), info: vi.fn(), debug: vi.fn(), verbose: vi.fn() };
+  diag.setLogger(logger, { logLevel: DiagLogLevel.WARN });
+  return logger[level];
 }
 
 /** When a span started or ended, in nanoseconds. */

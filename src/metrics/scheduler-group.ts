@@ -88,7 +88,7 @@ export class SchedulerGroup implements VerifyWindowObserver {
    */
   add(scheduler: VerifyWindowScheduler, internals: SchedulerInternals, base?: Tally): void {
     const { counts, reference } = internals;
-    this.#live.set(counts, { counts, reference, base, seen: NEVER_SEEN });
+    this.#live.set(counts, { counts, reference, base, seen: seenBefore(counts, base) });
     if (scheduler.isClosed) {
       this.closed(scheduler);
       return;
@@ -104,7 +104,10 @@ export class SchedulerGroup implements VerifyWindowObserver {
    */
   release(counts: Counts): Tally | undefined {
     const member = this.#live.get(counts);
-    if (member === undefined) return undefined;
+    if (member === undefined) {
+      // One that was closed here is in the totals, with all that it ever counted.
+      return this.#endedErrors.has(counts) ? tallyOf(counts) : undefined;
+    }
     this.#live.delete(counts);
     forgotten.unregister(counts);
     const moving = Math.min(counts.inFlight, Math.max(0, counts.opened - member.seen.opened));
@@ -179,7 +182,9 @@ export class SchedulerGroup implements VerifyWindowObserver {
     forgotten.unregister(member.counts);
     this.#bridge.followProvider();
     this.#fold(member);
-    if (this.#bridge.isEnabled) recordGeneration(this.#histograms, snapshot(member.counts, 0));
+    if (this.#bridge.isEnabled && member.base?.isClosed !== true) {
+      recordGeneration(this.#histograms, snapshot(member.counts, 0));
+    }
   }
 
   failed(error: unknown): void {
@@ -211,6 +216,14 @@ export class SchedulerGroup implements VerifyWindowObserver {
     addSeries(this.#ended, COUNTERS, counts, base);
     this.#endedOccupancy.addAll(counts, base);
   }
+}
+
+/** What collections have seen of a scheduler when it comes from an owner before. */
+function seenBefore(counts: Counts, base: Tally | undefined): Member['seen'] {
+  if (base === undefined) return NEVER_SEEN;
+  const { inFlight, lifetimeMs, occupancyMs } = counts;
+  const pendingMs = (base.occupancyMs[inFlight] ?? 0) - (occupancyMs[inFlight] ?? 0);
+  return { opened: base.opened, lifetimeMs, pendingMs };
 }
 
 /** Reads how long a scheduler has been at its present level, and remembers it. */

@@ -88,18 +88,23 @@ export class FanOut<Scheduler> implements SchedulerObserver<Scheduler> {
     this.#tell((observer) => observer.closed?.(scheduler));
   }
 
-  #tell(tell: (observer: SchedulerObserver<Scheduler>) => void): void {
-    const { observers } = this;
+  /** Tells of several events that happened at once, before anything that observers cause. */
+  together(tellAll: () => void): void {
     if (this.#waiting !== undefined) {
-      this.#waiting.push(() => tellEach(observers, tell));
+      tellAll();
       return;
     }
     const waiting: (() => void)[] = [];
     this.#waiting = waiting;
-    tellEach(observers, tell);
+    tellAll();
     // The list may grow on the way.
     for (const next of waiting) next();
     this.#waiting = undefined;
+  }
+
+  #tell(tell: (observer: SchedulerObserver<Scheduler>) => void): void {
+    const { observers } = this;
+    this.together(() => this.#waiting?.push(() => tellEach(observers, tell)));
   }
 }
 

@@ -254,7 +254,7 @@ export class VerifyWindowScheduler {
     counts.inFlight = 0;
     counts.dropped.stale += windows.length;
     counts.staleDiscarded = addCount(counts.staleDiscarded, windows.length);
-    this.#notifyDropped(windows, 'stale');
+    this.#together(() => this.#notifyDropped(windows, 'stale'));
     return windows.length;
   }
 
@@ -391,8 +391,10 @@ export class VerifyWindowScheduler {
     counts.inFlight = 0;
     counts.isClosed = true;
     retract(this.#reference);
-    this.#notifyDropped(windows, 'closed');
-    this.#notify((observer) => observer.closed?.(this));
+    this.#together(() => {
+      this.#notifyDropped(windows, 'closed');
+      this.#notify((observer) => observer.closed?.(this));
+    });
   }
 
   [Symbol.dispose](): void {
@@ -409,6 +411,12 @@ export class VerifyWindowScheduler {
       this.#windows[slot] = undefined;
     }
     return windows;
+  }
+
+  /** Tells of events that happened at once. */
+  #together(tellAll: () => void): void {
+    if (this.#observer instanceof FanOut) this.#observer.together(tellAll);
+    else tellAll();
   }
 
   #notifyDropped(windows: readonly VerifyWindow[], reason: DropReason): void {

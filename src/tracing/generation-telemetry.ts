@@ -22,7 +22,7 @@ import {
   INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
 } from '../../semconv/instruments.js';
 import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
-import { DEFAULT_MAX_ATTRIBUTE_SETS } from '../attribute-sets.js';
+import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend } from '../histograms/histogram-backend.js';
 import { HubSource } from '../metrics/hub.js';
@@ -52,6 +52,8 @@ export interface GenerationTelemetryOptions
   readonly meterProvider?: MeterProvider;
   /** How these histograms are recorded. Default: on the meter. */
   readonly histograms?: HistogramBackend;
+  /** How many different attribute sets are kept apart. Default: 100. */
+  readonly maxAttributeSets?: number;
 }
 
 export interface GenerationOptions extends VerifyWindowSchedulerOptions {
@@ -115,11 +117,15 @@ export class GenerationTelemetry {
   readonly #spans: TracerSource;
   readonly #windows: VerifyWindowTracer;
   readonly #source: HubSource;
+  readonly #maxAttributeSets: number;
   readonly #guard = new Guard('observing a generation failed');
 
-  /** @throws {VerifyWindowError} `invalid_argument` for a `maxWindowSpans` out of its range. */
+  /** @throws {VerifyWindowError} `invalid_argument` for a limit out of its range. */
   constructor(options: GenerationTelemetryOptions = {}) {
     const { histograms, meterProvider, metrics, providerName = 'llama_stage' } = options;
+    const { maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS } = options;
+    requireLimit(maxAttributeSets);
+    this.#maxAttributeSets = maxAttributeSets;
     this.#providerName = providerName;
     this.#metrics = metrics;
     this.#spans = new TracerSource(options.tracerProvider);
@@ -145,7 +151,14 @@ export class GenerationTelemetry {
         ),
       ) ?? trace.wrapSpanContext({ traceId: '', spanId: '', traceFlags: 0 });
     const metricAttributes = { ...options?.metricAttributes, ...attributes };
-    const record = new GenerationRecord(this.#source, this.#guard, span, clock, metricAttributes);
+    const record = new GenerationRecord(
+      this.#source,
+      this.#guard,
+      span,
+      clock,
+      metricAttributes,
+      this.#maxAttributeSets,
+    );
     const inside = trace.setSpan(outside, span);
     let scheduler: VerifyWindowScheduler;
     try {
@@ -247,6 +260,7 @@ class GenerationRecord {
   readonly #guard: Guard;
   readonly #clock: SpanClock;
   readonly #attributes: Attributes;
+  readonly #maxAttributeSets: number;
   readonly #startedAt = performance.now();
   #tokens = 0;
   #firstAt = 0;
@@ -259,7 +273,9 @@ class GenerationRecord {
     span: Span,
     clock: SpanClock,
     attributes: Attributes,
+    maxAttributeSets: number,
   ) {
+    this.#maxAttributeSets = maxAttributeSets;
     this.#source = source;
     this.#guard = guard;
     this.span = span;
@@ -288,7 +304,7 @@ class GenerationRecord {
   #record(durationMs: number, { outcome, errorType }: WorkEnd): void {
     const { hub, histograms } = this.#source;
     const exemplar = trace.setSpan(ROOT_CONTEXT, this.span);
-    const set = hub.generationSets.get(this.#attributes, DEFAULT_MAX_ATTRIBUTE_SETS);
+    const set = hub.generationSets.get(this.#attributes, this.#maxAttributeSets);
     const attributes = { ...set.attributes, [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: outcome };
     hub.add(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, 1, attributes, exemplar);
     histograms

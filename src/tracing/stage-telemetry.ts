@@ -32,7 +32,7 @@ import {
   SPAN_LLAMA_STAGE_STAGE_FORWARD_WRITE,
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
-import { DEFAULT_MAX_ATTRIBUTE_SETS } from '../attribute-sets.js';
+import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
 import { HubSource } from '../metrics/hub.js';
@@ -61,6 +61,8 @@ export interface StageTelemetryOptions extends StageIdentity {
   readonly meterProvider?: MeterProvider;
   /** How these histograms are recorded. Default: on the meter. */
   readonly histograms?: HistogramBackend;
+  /** How many stages and attribute sets of theirs are kept apart. Default: 100. */
+  readonly maxAttributeSets?: number;
   /** Further attributes of the stage's metrics: few, and bounded. */
   readonly metricAttributes?: Attributes;
   /** Default: the global provider. */
@@ -147,6 +149,7 @@ type Phase = keyof typeof PHASES;
 export class StageTelemetry {
   readonly #spans: TracerSource;
   readonly #source: HubSource;
+  readonly #maxAttributeSets: number;
   readonly #hasPhaseSpans: boolean;
   readonly #windowAttributes: Attributes;
   readonly #phaseAttributes: Attributes;
@@ -158,7 +161,7 @@ export class StageTelemetry {
   /**
    * @throws {VerifyWindowError} `invalid_argument` for an index or a layer that is not a count, for
    * layers that end before they start, for an id that is not a string, and for `phases` that are
-   * neither `spans` nor `attributes`.
+   * neither `spans` nor `attributes`, and for a limit out of its range.
    */
   constructor(options: StageTelemetryOptions) {
     const { id, index, layerEnd, layerStart, phases = 'spans' } = options ?? {};
@@ -172,6 +175,9 @@ export class StageTelemetry {
     if (phases !== 'spans' && phases !== 'attributes') {
       refuseArgument('phases', "'spans' or 'attributes'", phases);
     }
+    const { maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS } = options;
+    requireLimit(maxAttributeSets);
+    this.#maxAttributeSets = maxAttributeSets;
     this.#spans = new TracerSource(options.tracerProvider);
     this.#source = new HubSource(options.meterProvider, options.histograms);
     this.#hasPhaseSpans = phases === 'spans';
@@ -218,7 +224,7 @@ export class StageTelemetry {
    * @returns what `act` returns, itself.
    */
   computeBatch<Result>(windows: readonly StageWindow[], act: () => Result): Result {
-    const own = windows.filter((window) => window instanceof WindowInStage);
+    const own = [...new Set(windows)].filter((window) => window instanceof WindowInStage);
     return this.#runPhase('compute', own, act);
   }
 
@@ -241,31 +247,46 @@ export class StageTelemetry {
     windows: readonly WindowInStage[],
     act: () => Result,
   ): Result => {
-    const recorded = windows.filter(({ isRecorded }) => isRecorded);
-    const startTime = recorded[0]?.clock.now();
-    const pieces = recorded.map((window) => ({
-      window,
-      span: this.#startPhaseSpan(phase, window, windows.length, startTime),
-    }));
-    const span = pieces[0]?.span;
+    // One clock for all, so that the pass starts and ends at the same time in each trace.
+    const clock = windows.find(({ isRecorded }) => isRecorded)?.clock;
+    const startTime = clock?.now();
     const startedAt = performance.now();
-    const finish = once((end) => {
-      const ms = performance.now() - startedAt;
-      for (const window of windows) window.openPhases.delete(finish);
-      this.#guard.run(() =>
-        this.#recorder(phase).record(ms / 1000, exemplarOf(span ?? windows[0]?.span)),
-      );
-      const endTime = recorded[0]?.clock.now();
-      for (const piece of pieces) {
-        this.#guard.run(() => {
-          if (piece.span !== undefined) endSpan(piece.span, end, endTime);
-          else if (!this.#hasPhaseSpans) piece.window.addPhase(phase, ms, windows.length);
-        });
-      }
+    const pieces = windows.map((window) =>
+      window.isRecorded
+        ? this.#startPhaseSpan(phase, window, windows.length, startTime)
+        : undefined,
+    );
+    const shown = pieces.find((span) => span !== undefined) ?? windows[0]?.span;
+    const record = once(() => {
+      const seconds = (performance.now() - startedAt) / 1000;
+      this.#guard.run(() => this.#recorder(phase).record(seconds, exemplarOf(shown)));
     });
-    for (const window of windows) window.openPhases.add(finish);
-    const inside = span && trace.setSpan(context.active(), span);
-    return follow(act, runInside(inside), finish);
+    let open = windows.length;
+    const leaving = windows.map((window, index) => {
+      let isOpen = true;
+      const leave = (end: WorkEnd, endTime = clock?.now()) => {
+        if (!isOpen) return;
+        isOpen = false;
+        window.openPhases.delete(leave);
+        const span = pieces[index];
+        this.#guard.run(() => {
+          if (span !== undefined) endSpan(span, end, endTime);
+          else if (window.isRecorded && !this.#hasPhaseSpans) {
+            window.addPhase(phase, performance.now() - startedAt, windows.length);
+          }
+        });
+        open--;
+        if (open === 0) record(end);
+      };
+      window.openPhases.add(leave);
+      return leave;
+    });
+    const finish = (end: WorkEnd) => {
+      const endTime = clock?.now();
+      for (const leave of leaving) leave(end, endTime);
+      record(end);
+    };
+    return follow(act, runInside(shown && trace.setSpan(context.active(), shown)), finish);
   };
 
   #startPhaseSpan(
@@ -295,7 +316,7 @@ export class StageTelemetry {
     }
     let recorder = this.#recorders[phase];
     if (recorder === undefined) {
-      const { attributes } = hub.stageSets.get(this.#metricAttributes, DEFAULT_MAX_ATTRIBUTE_SETS);
+      const { attributes } = hub.stageSets.get(this.#metricAttributes, this.#maxAttributeSets);
       recorder = histograms.recorder(PHASES[phase].instrument, attributes);
       this.#recorders[phase] = recorder;
     }

@@ -139,7 +139,8 @@ export class WindowSpans implements VerifyWindowObserver {
       durationMs > SLOW * (this.#durations.sumMs / this.#durations.count);
     this.#durations.count++;
     this.#durations.sumMs += durationMs;
-    const span = this.#take(window, isSlow || this.#isEdge(verdict === 'stale'));
+    const isEdge = this.#isEdge(verdict === 'stale');
+    const span = this.#take(window, isSlow || isEdge);
     if (span !== undefined) {
       span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlight);
       span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);

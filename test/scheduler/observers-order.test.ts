@@ -206,9 +206,7 @@ describe('observers that call the scheduler while they are told of something', (
     },
   );
 
-  // BUG: the windows of one `discardStale` have all left at once, as the scheduler shows, but what an
-  // observer causes when it hears of the first is told before the others.
-  it.fails('hear of all windows that were discarded before what one of them opens then', () => {
+  it('hear of all windows that were discarded before what one of them opens then', () => {
     const { scheduler } = new Crowd(2, [], []);
     const recorder = new Recorder();
     scheduler.subscribe({
@@ -227,8 +225,7 @@ describe('observers that call the scheduler while they are told of something', (
     ]);
   });
 
-  // BUG: likewise, what is refused then is told before the close that it was refused for.
-  it.fails('hear of a close before what is refused for it', () => {
+  it('hear of a close before what is refused for it', () => {
     const { scheduler } = new Crowd(2, [], []);
     const recorder = new Recorder();
     scheduler.subscribe({ dropped: () => attempt(() => scheduler.open(0, 0)) });

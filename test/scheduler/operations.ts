@@ -71,7 +71,7 @@ const outcome: fc.Arbitrary<WindowOutcome | undefined> = fc.oneof(
     .tuple(fc.nat(8), fc.nat(8))
     .map(([a, b]) => ({ proposedTokens: Math.max(a, b), acceptedTokens: Math.min(a, b) })),
   fc.nat(8).map((tokens) => ({ proposedTokens: tokens, acceptedTokens: tokens })),
-  fc.record({ proposedTokens: count, acceptedTokens: count }),
+  fc.record({ proposedTokens: count, acceptedTokens: count }, { noNullPrototype: true }),
 );
 
 const idOffset = often(fc.constant(0), fc.constantFrom(-1, 1, 0.5, Number.NaN));

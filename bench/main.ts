@@ -46,7 +46,7 @@ const tracingTimings = await alternate(tracingSubjects, ROUNDS, (round) =>
 face.setUpPropagation();
 const generations = face.generations();
 const directGenerations = face.directGenerations();
-const stage = face.stageWindows('a stage window with three phases, sampled');
+const stage = face.stageWindows();
 const unsampledStage = face.unsampledStageWindows();
 const directStage = face.directStageWindows();
 const faceTimings = await alternate(

@@ -19,7 +19,7 @@ export interface Attachment {
    *
    * @returns what the next owner goes on from.
    */
-  release(): Tally | undefined;
+  release(scheduler: VerifyWindowScheduler): Tally | undefined;
 }
 
 /** Who traces a scheduler. */
@@ -28,10 +28,10 @@ export interface Tracing extends Attachment {
   contextOf(windowId: number): Context;
 }
 
-/** What is attached to one scheduler. */
-export interface AttachmentRecord {
-  counting?: Attachment;
-  tracing?: Tracing;
+/** What is attached to one scheduler, as its internals keep it. */
+interface Attached {
+  counting: Attachment | undefined;
+  tracing: Tracing | undefined;
 }
 
 /**
@@ -40,7 +40,6 @@ export interface AttachmentRecord {
  * do not meet.
  */
 interface Shared {
-  readonly records: WeakMap<VerifyWindowScheduler, AttachmentRecord>;
   /** The hub of each meter provider: see `metrics/hub.ts`. */
   readonly hubs: WeakMap<MeterProvider, unknown>;
   /** The hub of those that wait for a global provider. */
@@ -49,34 +48,40 @@ interface Shared {
 
 const SHARED = Symbol.for('llama-stage-otel.attachments@1');
 const onGlobal = globalThis as { [SHARED]?: Shared };
-onGlobal[SHARED] ??= { records: new WeakMap(), hubs: new WeakMap(), waitingHub: undefined };
+onGlobal[SHARED] ??= { hubs: new WeakMap(), waitingHub: undefined };
 
 export const shared: Shared = onGlobal[SHARED];
 
+/** Who counts a scheduler; `undefined` where nobody does. */
+export function countingOf(scheduler: VerifyWindowScheduler): Attachment | undefined {
+  return (internalsOf(scheduler) as Attached | undefined)?.counting;
+}
+
 /** Who traces a scheduler; `undefined` where nobody does. */
 export function tracingOf(scheduler: VerifyWindowScheduler): Tracing | undefined {
-  return shared.records.get(scheduler)?.tracing;
+  return (internalsOf(scheduler) as Attached | undefined)?.tracing;
 }
 
 /**
  * Attaches an owner to a scheduler, unless that has one which goes before: explicit attachment goes
  * before discovery, the first before later ones. What loses is said, unless nothing is lost with it.
  *
- * @param start begins the new attachment, once the one before has been released.
+ * @param propose makes the new attachment.
+ * @param start begins it, once the one before has been released.
  */
-export function attach<Kind extends keyof AttachmentRecord>(
+export function attach<Kind extends keyof Attached, Candidate extends NonNullable<Attached[Kind]>>(
   kind: Kind,
   scheduler: VerifyWindowScheduler,
-  candidate: NonNullable<AttachmentRecord[Kind]>,
-  start: (internals: SchedulerInternals, goOnFrom: Tally | undefined) => void,
+  propose: (internals: SchedulerInternals) => Candidate,
+  start: (candidate: Candidate, goOnFrom: Tally | undefined) => void,
 ): void {
   const internals = internalsOf(scheduler);
   if (internals === undefined) {
     warnOnce('what is not a scheduler of a version that this copy understands is left alone');
     return;
   }
-  const record = shared.records.get(scheduler) ?? {};
-  const owner = record[kind];
+  const candidate = propose(internals);
+  const owner: Attachment | undefined = (internals as Attached)[kind];
   if (owner !== undefined && !goesBefore(candidate, owner)) {
     if (!isSame(candidate.options, owner.options)) {
       const loser = candidate.isExplicit ? 'who observed it later' : 'the instrumentation';
@@ -86,9 +91,9 @@ export function attach<Kind extends keyof AttachmentRecord>(
     }
     return;
   }
-  start(internals, owner?.release());
-  record[kind] = candidate;
-  shared.records.set(scheduler, record);
+  const goOnFrom = owner?.release(scheduler);
+  internals[kind] = candidate;
+  start(candidate, goOnFrom);
 }
 
 function goesBefore(candidate: Attachment, owner: Attachment): boolean {

@@ -24,12 +24,24 @@ export function requireLimit(limit: unknown): void {
 /** The attribute sets that were seen, bounded. */
 export class AttributeSets {
   readonly #sets = new Map<string, AttributeSet>();
+  /** The same by a text that is quick to make: the same attributes in another order have another. */
+  readonly #byText = new Map<string, AttributeSet>();
 
   /**
    * The set that stands for these attributes: for new ones beyond the limit, the overflow. Entries
    * that are no attribute values are left out.
    */
   get(attributes: Attributes | null | undefined, limit: number): AttributeSet {
+    const text = textOf(attributes);
+    if (text === undefined) return this.#find(attributes, limit);
+    const known = this.#byText.get(text);
+    if (known !== undefined) return known;
+    const set = this.#find(attributes, limit);
+    if (set !== OVERFLOW && this.#byText.size < limit) this.#byText.set(text, set);
+    return set;
+  }
+
+  #find(attributes: Attributes | null | undefined, limit: number): AttributeSet {
     const { key, attributes: clean } = setOf(cleaned(attributes));
     const known = this.#sets.get(key);
     if (known !== undefined) return known;
@@ -43,6 +55,21 @@ export class AttributeSets {
 /** The same text for the same attributes, in whatever order they are. */
 export function keyOf(attributes: Attributes): string {
   return JSON.stringify(Object.entries(attributes).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+/**
+ * A text of its own for each list of attributes, the lengths before what they are of; `undefined`
+ * where a value is not a string, a boolean or a finite number.
+ */
+function textOf(attributes: Attributes | null | undefined): string | undefined {
+  let text = '';
+  for (const name of Object.keys(attributes ?? {})) {
+    const value = attributes?.[name];
+    if (!isPrimitive(value)) return undefined;
+    const written = String(value);
+    text += `${name.length} ${typeof value} ${written.length} ${name}${written}`;
+  }
+  return text;
 }
 
 function setOf(attributes: Attributes): AttributeSet {

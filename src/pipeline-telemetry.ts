@@ -91,11 +91,11 @@ export class PipelineTelemetry {
 
   /** A generation of a coordinator, with a scheduler of its own. */
   generation(options: GenerationOptions): GenerationPlan {
-    const { metricAttributes } = options ?? {};
-    const all = {
-      ...options,
-      metricAttributes: { ...this.#options.metricAttributes, ...metricAttributes },
-    };
+    const own = this.#options.metricAttributes;
+    const all =
+      own === undefined
+        ? options
+        : { ...options, metricAttributes: { ...own, ...options?.metricAttributes } };
     return {
       start: () => this.#generations.start(all),
       run: (decode) => this.#generations.run(all, decode),

@@ -22,6 +22,8 @@ const STAGE = CONVENTIONS.SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW;
 const OPENED = CONVENTIONS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED;
 const WINDOW_DURATION = CONVENTIONS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION;
 const COUNT = CONVENTIONS.METRIC_LLAMA_STAGE_GENERATION_COUNT;
+/** Each is a series from the first generation on, so that a rise from none shows. */
+const OUTCOMES = CONVENTIONS.LLAMA_STAGE_GENERATION_OUTCOME_VALUES.length;
 const REQUEST_DURATION = CONVENTIONS.METRIC_GEN_AI_SERVER_REQUEST_DURATION;
 const COMPUTE = CONVENTIONS.METRIC_LLAMA_STAGE_STAGE_COMPUTE_DURATION;
 const OUTCOME = CONVENTIONS.ATTR_LLAMA_STAGE_GENERATION_OUTCOME;
@@ -283,7 +285,7 @@ describe('the option', () => {
       await generate(telemetry, { stages: 0, metricAttributes: { run } });
     }
     const collected = await reader.read();
-    expect(attributesOf(collected, COUNT)).toHaveLength(2);
+    expect(attributesOf(collected, COUNT)).toHaveLength(2 * OUTCOMES);
     expect(collected.sum(COUNT)).toBe(3);
   });
 
@@ -420,7 +422,7 @@ test('several in one process share a meter provider, and give one point for each
     [OPENED, 6],
     [COUNT, 3],
   ] as const) {
-    expect(collected.points(name)).toHaveLength(1);
+    expect(collected.points(name)).toHaveLength(name === COUNT ? OUTCOMES : 1);
     expect(collected.sum(name)).toBe(total);
   }
   for (const [name, total] of [

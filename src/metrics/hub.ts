@@ -1,23 +1,26 @@
 import {
   type Attributes,
   type BatchObservableResult,
-  type Context,
-  type Counter,
   createNoopMeter,
   type Meter,
   type MeterProvider,
   metrics,
   type Observable,
 } from '@opentelemetry/api';
-import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL } from '../../semconv/attributes.js';
 import {
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
+  LLAMA_STAGE_GENERATION_OUTCOME_VALUES,
+} from '../../semconv/attributes.js';
+import {
+  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
   type Instrument,
 } from '../../semconv/instruments.js';
 import { shared } from '../attach.js';
-import { AttributeSets } from '../attribute-sets.js';
+import { type AttributeSet, AttributeSets } from '../attribute-sets.js';
 import { Guard, SCOPE_NAME, SCOPE_VERSION, warnOnce } from '../guard.js';
 import { type HistogramBackend, MeterHistograms } from '../histograms/histogram-backend.js';
 import { COUNTERS, GAUGES } from './counted-series.js';
@@ -29,6 +32,7 @@ const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
 ]);
 
 /**
@@ -46,7 +50,8 @@ export class Hub {
   readonly stageSets = new AttributeSets();
   readonly #meter: Meter;
   readonly #observables = new Map<Instrument, Observable>();
-  readonly #counters = new Map<string, Counter>();
+  /** How many generations ended in each way, by attribute set. */
+  readonly #generations = new Map<AttributeSet, GenerationCount[]>();
   readonly #series = new Map<string, SeriesSet>();
   readonly #guard = new Guard('collecting verify-window metrics failed');
   #histograms: HistogramBackend;
@@ -96,19 +101,18 @@ export class Hub {
     for (const set of this.#series.values()) set.useHistograms(backend);
   }
 
-  /** Adds to a counter that is not pulled. */
-  add(
-    { name, options }: Instrument,
-    value: number,
-    attributes: Attributes,
-    context: Context,
-  ): void {
-    let counter = this.#counters.get(name);
-    if (counter === undefined) {
-      counter = this.#meter.createCounter(name, options);
-      this.#counters.set(name, counter);
+  /** Counts a generation that has ended. Its set is one of {@link Hub.generationSets}. */
+  countGeneration(set: AttributeSet, outcome: GenerationOutcome): void {
+    let counts = this.#generations.get(set);
+    if (counts === undefined) {
+      counts = LLAMA_STAGE_GENERATION_OUTCOME_VALUES.map((value) => ({
+        outcome: value,
+        attributes: { ...set.attributes, [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: value },
+        count: 0,
+      }));
+      this.#generations.set(set, counts);
     }
-    counter.add(value, attributes, context);
+    for (const entry of counts) if (entry.outcome === outcome) entry.count++;
   }
 
   /** Reports this group from now on, also one that was held. */
@@ -133,7 +137,20 @@ export class Hub {
   #observe(result: BatchObservableResult): void {
     const find = (instrument: Instrument) => this.#observables.get(instrument) as Observable;
     for (const set of this.#series.values()) this.#guard.run(() => set.observe(result, find));
+    const generations = find(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT);
+    for (const counts of this.#generations.values()) {
+      for (const { count, attributes } of counts) result.observe(generations, count, attributes);
+    }
   }
+}
+
+/** `llama_stage.generation.outcome`. */
+type GenerationOutcome = (typeof LLAMA_STAGE_GENERATION_OUTCOME_VALUES)[number];
+
+interface GenerationCount {
+  readonly outcome: GenerationOutcome;
+  readonly attributes: Attributes;
+  count: number;
 }
 
 /** Finds the observable that stands for an instrument. */

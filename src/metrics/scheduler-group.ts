@@ -10,13 +10,20 @@ import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION,
 } from '../../semconv/instruments.js';
+import { type Attachment, countingOf } from '../attach.js';
 import type { AttributeSet } from '../attribute-sets.js';
 import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
 import { Counts, type Tally, tallyOf, type WindowVerdict } from '../scheduler/counts.js';
-import { internalsOf, type SchedulerInternals } from '../scheduler/discovery.js';
+import {
+  type Discoverable,
+  PENDING_MS,
+  type SchedulerInternals,
+  SweptSet,
+  UNSUBSCRIBE,
+} from '../scheduler/discovery.js';
 import type { VerifyWindowErrorCode } from '../scheduler/error.js';
 import type { VerifyWindowObserver, VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import { snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
+import { occupancyOf, type VerifyWindowStats } from '../scheduler/stats.js';
 import type { VerifyWindow, WindowOutcome } from '../scheduler/verify-window.js';
 import { COUNTERS, GAUGES, type ReadableCounts, type Series } from './counted-series.js';
 
@@ -32,27 +39,66 @@ export interface Reading {
 /** The bridge that a group belongs to, as its groups see it. */
 export interface Bridge {
   readonly isEnabled: boolean;
+  /** To which it reports. */
+  readonly hub: unknown;
   /** Moves to the present provider, where that has changed. */
   followProvider(): void;
   report(error: unknown): void;
 }
 
-/** One live scheduler. It is held weakly, and so is its clock. */
-interface Member {
+/** What collections have seen of a scheduler. */
+interface Seen {
+  readonly opened: number;
+  readonly lifetimeMs: number;
+  readonly pendingMs: number;
+}
+
+const NEVER_SEEN: Seen = { opened: 0, lifetimeMs: 0, pendingMs: 0 };
+
+/** That a group counts a scheduler. It holds the scheduler weakly, and not its clock. */
+export class CountedScheduler implements Attachment {
+  readonly isExplicit: boolean;
+  readonly group: SchedulerGroup;
   readonly counts: Counts;
   readonly reference: SchedulerInternals['reference'];
   /** What an owner before has counted already. */
-  readonly base: Tally | undefined;
-  /** As the last collection saw it. */
-  seen: { readonly opened: number; readonly lifetimeMs: number; readonly pendingMs: number };
+  base: Tally | undefined;
+  seen = NEVER_SEEN;
+  /** Of one that has ended: the errors that are in the totals. */
+  endedErrors: Counts['errors'] | undefined;
+
+  constructor(group: SchedulerGroup, internals: SchedulerInternals, isExplicit: boolean) {
+    this.group = group;
+    this.counts = internals.counts;
+    this.reference = internals.reference;
+    this.isExplicit = isExplicit;
+  }
+
+  get isActive(): boolean {
+    return this.group.isEnabled;
+  }
+
+  get options(): readonly unknown[] {
+    return this.group.options;
+  }
+
+  release(scheduler: VerifyWindowScheduler): Tally | undefined {
+    return this.group.release(scheduler, this);
+  }
+
+  /** Reads how long the scheduler has been at its present level, and remembers it. */
+  see(scheduler: Discoverable): number {
+    const { opened, lifetimeMs } = this.counts;
+    const pendingMs = scheduler[PENDING_MS]();
+    this.seen = { opened, lifetimeMs, pendingMs };
+    return pendingMs;
+  }
+
+  /** What the last collection saw, unless the scheduler has moved on since. */
+  get pendingSeen(): number {
+    return this.counts.lifetimeMs === this.seen.lifetimeMs ? this.seen.pendingMs : 0;
+  }
 }
-
-const NEVER_SEEN = { opened: 0, lifetimeMs: 0, pendingMs: 0 };
-
-/** Tells of schedulers that were garbage-collected before they were closed. */
-const forgotten = new FinalizationRegistry<{ group: SchedulerGroup; counts: Counts }>(
-  ({ group, counts }) => group.foldForgotten(counts),
-);
 
 /**
  * The schedulers of one bridge that share one set of attributes: those that live, and the totals of
@@ -64,10 +110,11 @@ export class SchedulerGroup implements VerifyWindowObserver {
   isWaiting = false;
 
   readonly #bridge: Bridge;
-  readonly #live = new Map<Counts, Member>();
+  /** One that was garbage-collected before it was closed is found at a collection, or at a sweep. */
+  readonly #live = new SweptSet<CountedScheduler>((counted) => {
+    if (counted.reference.deref() === undefined) this.#foldForgotten(counted);
+  });
   readonly #ended = COUNTERS.map(() => 0);
-  /** Of schedulers that ended: the errors that are in the totals. */
-  readonly #endedErrors = new WeakMap<Counts, Counts['errors']>();
   readonly #endedOccupancy = new OccupancyTimes();
   #histograms: WindowHistograms;
 
@@ -75,6 +122,15 @@ export class SchedulerGroup implements VerifyWindowObserver {
     this.#bridge = bridge;
     this.set = set;
     this.#histograms = histogramsOf(backend, set.attributes);
+  }
+
+  get isEnabled(): boolean {
+    return this.#bridge.isEnabled;
+  }
+
+  /** What tells two groups apart that a scheduler may be in. */
+  get options(): readonly unknown[] {
+    return [this.#bridge.hub, this.set.key];
   }
 
   useHistograms(backend: HistogramBackend): void {
@@ -86,14 +142,12 @@ export class SchedulerGroup implements VerifyWindowObserver {
    *
    * @param base what another owner has counted of it already.
    */
-  add(scheduler: VerifyWindowScheduler, internals: SchedulerInternals, base?: Tally): void {
-    const { counts, reference } = internals;
-    this.#live.set(counts, { counts, reference, base, seen: seenBefore(counts, base) });
-    if (scheduler.isClosed) {
-      this.closed(scheduler);
-      return;
-    }
-    forgotten.register(scheduler, { group: this, counts }, counts);
+  add(scheduler: VerifyWindowScheduler, counted: CountedScheduler, base: Tally | undefined): void {
+    counted.base = base;
+    counted.seen = seenBefore(counted.counts, base);
+    scheduler.subscribe(this);
+    this.#live.add(counted);
+    if (scheduler.isClosed) this.closed(scheduler);
   }
 
   /**
@@ -102,43 +156,49 @@ export class SchedulerGroup implements VerifyWindowObserver {
    * @returns from where its next owner goes on. Windows in flight that no collection has seen yet
    * go with the scheduler: there they are opened, and there they will be retired.
    */
-  release(counts: Counts): Tally | undefined {
-    const member = this.#live.get(counts);
-    if (member === undefined) {
-      // One that was closed here is in the totals, with all that it ever counted.
-      return this.#endedErrors.has(counts) ? tallyOf(counts) : undefined;
-    }
-    this.#live.delete(counts);
-    forgotten.unregister(counts);
-    const moving = Math.min(counts.inFlight, Math.max(0, counts.opened - member.seen.opened));
+  release(scheduler: VerifyWindowScheduler, counted: CountedScheduler): Tally {
+    const { counts } = counted;
+    scheduler[UNSUBSCRIBE](this);
+    // One that was closed here is in the totals, with all that it ever counted.
+    if (!this.#live.entries.delete(counted)) return tallyOf(counts);
+    const moving = Math.min(counts.inFlight, Math.max(0, counts.opened - counted.seen.opened));
     const occupancyMs = counts.occupancyMs.with(
       counts.inFlight,
-      (counts.occupancyMs[counts.inFlight] ?? 0) + pendingSeen(member),
+      (counts.occupancyMs[counts.inFlight] ?? 0) + counted.pendingSeen,
     );
-    const counted: Tally = { ...tallyOf(counts), opened: counts.opened - moving, occupancyMs };
-    this.#addEnded(counted, member.base);
-    return counted;
+    const tally: Tally = { ...tallyOf(counts), opened: counts.opened - moving, occupancyMs };
+    this.#addEnded(tally, counted.base);
+    return tally;
   }
 
   /** Adds a generation of which only the statistics are known. */
   addGeneration(stats: VerifyWindowStats): void {
     this.#addEnded(countsOf(stats), undefined);
-    if (this.#bridge.isEnabled) recordGeneration(this.#histograms, stats);
+    if (this.#bridge.isEnabled) recordGeneration(this.#histograms, stats, stats);
   }
 
   /** The sums of everything, from one reading of each live scheduler. */
   read(): Reading {
-    const counters = [...this.#ended];
+    const counters = COUNTERS.map(() => 0);
     const gauges = GAUGES.map(() => 0);
-    const occupancy = this.#endedOccupancy.copy();
-    for (const member of this.#live.values()) {
-      const { counts, base } = member;
-      const pendingMs = see(member);
+    const occupancy = new OccupancyTimes();
+    for (const counted of this.#live.entries) {
+      const scheduler = counted.reference.deref();
+      if (scheduler === undefined) {
+        this.#foldForgotten(counted);
+        continue;
+      }
+      const { counts, base } = counted;
+      const pendingMs = counted.see(scheduler);
       addSeries(counters, COUNTERS, counts, base);
       addSeries(gauges, GAUGES, counts, undefined);
       occupancy.addAll(counts, base);
       occupancy.add(counts.inFlight, pendingMs, counts.depth);
     }
+    this.#ended.forEach((value, index) => {
+      counters[index] = (counters[index] ?? 0) + value;
+    });
+    occupancy.addTimes(this.#endedOccupancy);
     return { counters, gauges, occupancy };
   }
 
@@ -162,28 +222,28 @@ export class SchedulerGroup implements VerifyWindowObserver {
   }
 
   refused(scheduler: VerifyWindowScheduler, code: VerifyWindowErrorCode): void {
-    const counts = internalsOf(scheduler)?.counts;
-    const added = counts && this.#endedErrors.get(counts);
+    const counted = this.#countedOf(scheduler);
     // While it is live, its counts have the error already.
-    if (counts === undefined || added === undefined) return;
-    this.#endedErrors.set(counts, counts.errors);
+    if (counted?.endedErrors === undefined) return;
+    const { errors } = counted.counts;
+    const added = counted.endedErrors;
+    counted.endedErrors = errors;
     const index = COUNTERS.findIndex(
       ({ instrument, attributes }) =>
         instrument === INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS &&
         attributes?.[ATTR_ERROR_TYPE] === code,
     );
-    this.#ended[index] = (this.#ended[index] ?? 0) + counts.errors[code] - added[code];
+    this.#ended[index] = (this.#ended[index] ?? 0) + errors[code] - added[code];
   }
 
   closed(scheduler: VerifyWindowScheduler): void {
-    const internals = internalsOf(scheduler);
-    const member = internals && this.#live.get(internals.counts);
-    if (member === undefined) return;
-    forgotten.unregister(member.counts);
+    const counted = this.#countedOf(scheduler);
+    if (counted === undefined || counted.endedErrors !== undefined) return;
     this.#bridge.followProvider();
-    this.#fold(member);
-    if (this.#bridge.isEnabled && member.base?.isClosed !== true) {
-      recordGeneration(this.#histograms, snapshot(member.counts, 0));
+    this.#fold(counted);
+    const { counts, base } = counted;
+    if (this.#bridge.isEnabled && base?.isClosed !== true) {
+      recordGeneration(this.#histograms, counts, occupancyOf(counts.occupancyMs));
     }
   }
 
@@ -191,25 +251,28 @@ export class SchedulerGroup implements VerifyWindowObserver {
     this.#bridge.report(error);
   }
 
+  #countedOf(scheduler: VerifyWindowScheduler): CountedScheduler | undefined {
+    const counting = countingOf(scheduler);
+    return counting instanceof CountedScheduler && counting.group === this ? counting : undefined;
+  }
+
   /**
    * Ends a scheduler that was garbage-collected, with the time that the last collection saw of it.
    * When its generation ended is not known, so it has no average over its time.
    */
-  foldForgotten(counts: Counts): void {
-    const member = this.#live.get(counts);
-    if (member === undefined) return;
+  #foldForgotten(counted: CountedScheduler): void {
+    const { counts } = counted;
     const { inFlight } = counts;
-    counts.occupancyMs[inFlight] = (counts.occupancyMs[inFlight] ?? 0) + pendingSeen(member);
-    counts.dropped.closed += inFlight;
-    counts.inFlight = 0;
+    counts.occupancyMs[inFlight] = (counts.occupancyMs[inFlight] ?? 0) + counted.pendingSeen;
+    counts.dropAll('closed');
     counts.isClosed = true;
-    this.#fold(member);
+    this.#fold(counted);
   }
 
-  #fold({ counts, base }: Member): void {
-    this.#live.delete(counts);
-    this.#addEnded(counts, base);
-    this.#endedErrors.set(counts, counts.errors);
+  #fold(counted: CountedScheduler): void {
+    this.#live.entries.delete(counted);
+    this.#addEnded(counted.counts, counted.base);
+    counted.endedErrors = counted.counts.errors;
   }
 
   #addEnded(counts: ReadableCounts & OccupancyCounts, base: Tally | undefined): void {
@@ -219,25 +282,11 @@ export class SchedulerGroup implements VerifyWindowObserver {
 }
 
 /** What collections have seen of a scheduler when it comes from an owner before. */
-function seenBefore(counts: Counts, base: Tally | undefined): Member['seen'] {
+function seenBefore(counts: Counts, base: Tally | undefined): Seen {
   if (base === undefined) return NEVER_SEEN;
   const { inFlight, lifetimeMs, occupancyMs } = counts;
   const pendingMs = (base.occupancyMs[inFlight] ?? 0) - (occupancyMs[inFlight] ?? 0);
   return { opened: base.opened, lifetimeMs, pendingMs };
-}
-
-/** Reads how long a scheduler has been at its present level, and remembers it. */
-function see(member: Member): number {
-  const { counts } = member;
-  const scheduler = member.reference.deref();
-  const pendingMs = internalsOf(scheduler)?.pendingMs ?? pendingSeen(member);
-  member.seen = { opened: counts.opened, lifetimeMs: counts.lifetimeMs, pendingMs };
-  return pendingMs;
-}
-
-/** What the last collection saw, unless the scheduler has moved on since. */
-function pendingSeen({ counts, seen }: Member): number {
-  return counts.lifetimeMs === seen.lifetimeMs ? seen.pendingMs : 0;
 }
 
 function addSeries(
@@ -246,9 +295,10 @@ function addSeries(
   counts: ReadableCounts,
   base: Tally | undefined,
 ): void {
-  series.forEach(({ read }, index) => {
+  for (let index = 0; index < series.length; index++) {
+    const { read } = series[index] as Series;
     sums[index] = (sums[index] ?? 0) + read(counts) - (base === undefined ? 0 : read(base));
-  });
+  }
 }
 
 type OccupancyCounts = Pick<Tally, 'depth' | 'occupancyMs'>;
@@ -280,12 +330,6 @@ export class OccupancyTimes {
     });
     this.parallelMs += other.parallelMs;
     this.fullMs += other.fullMs;
-  }
-
-  copy(): OccupancyTimes {
-    const copy = new OccupancyTimes();
-    copy.addTimes(this);
-    return copy;
   }
 }
 
@@ -333,10 +377,14 @@ function histogramsOf(backend: HistogramBackend, attributes: Attributes): Window
 }
 
 /** Records what is known of a generation once it has ended; one without a window has no averages. */
-function recordGeneration(histograms: WindowHistograms, stats: VerifyWindowStats): void {
-  if (stats.opened === 0) return;
-  histograms.averageInFlight.record(stats.occupancyAverageInFlight);
-  histograms.parallelFraction.record(stats.occupancyParallelFraction);
-  histograms.fullFraction.record(stats.occupancyFullFraction);
-  histograms.maxInFlight.record(stats.maxInFlight);
+function recordGeneration(
+  histograms: WindowHistograms,
+  { opened, maxInFlight }: Pick<VerifyWindowStats, 'opened' | 'maxInFlight'>,
+  occupancy: ReturnType<typeof occupancyOf>,
+): void {
+  if (opened === 0) return;
+  histograms.averageInFlight.record(occupancy.occupancyAverageInFlight);
+  histograms.parallelFraction.record(occupancy.occupancyParallelFraction);
+  histograms.fullFraction.record(occupancy.occupancyFullFraction);
+  histograms.maxInFlight.record(maxInFlight);
 }

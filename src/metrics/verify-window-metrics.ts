@@ -1,14 +1,13 @@
 import type { Attributes, MeterProvider } from '@opentelemetry/api';
-import { type Attachment, attach } from '../attach.js';
+import { attach } from '../attach.js';
 import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend } from '../histograms/histogram-backend.js';
-import type { Counts } from '../scheduler/counts.js';
 import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import type { VerifyWindowStats } from '../scheduler/stats.js';
 import { type Hub, HubSource } from './hub.js';
-import { type Bridge, SchedulerGroup } from './scheduler-group.js';
+import { type Bridge, CountedScheduler, SchedulerGroup } from './scheduler-group.js';
 
 export interface VerifyWindowMetricsOptions {
   /** Where metrics go. Default: the global provider, also one that is registered later. */
@@ -71,20 +70,20 @@ export class VerifyWindowMetrics {
   readonly #groups = new Map<string, SchedulerGroup>();
   readonly #guard = new Guard('recording verify-window metrics failed');
   /** What the groups see of this bridge. */
-  readonly #bridge: { isEnabled: boolean } & Bridge = {
-    isEnabled: true,
-    followProvider: () => void this.#followProvider(),
-    report: this.#guard.report,
-  };
+  readonly #bridge: { isEnabled: boolean; hub: Hub } & Bridge;
   #maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS;
-  #hub: Hub;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
   constructor(options: VerifyWindowMetricsOptions = {}) {
     const { histograms, maxAttributeSets, meterProvider } = options;
     if (maxAttributeSets !== undefined) this.setMaxAttributeSets(maxAttributeSets);
     this.#source = new HubSource(meterProvider, histograms);
-    this.#hub = this.#source.hub;
+    this.#bridge = {
+      isEnabled: true,
+      hub: this.#source.hub,
+      followProvider: () => this.#followProvider(),
+      report: this.#guard.report,
+    };
   }
 
   /**
@@ -145,7 +144,7 @@ export class VerifyWindowMetrics {
     if (!this.#bridge.isEnabled) return;
     this.#bridge.isEnabled = false;
     this.#guard.run(() => {
-      for (const group of this.#groups.values()) this.#hub.hold(group);
+      for (const group of this.#groups.values()) this.#bridge.hub.hold(group);
     });
   }
 
@@ -154,72 +153,42 @@ export class VerifyWindowMetrics {
     if (this.#bridge.isEnabled) return;
     this.#bridge.isEnabled = true;
     this.#guard.run(() => {
-      for (const group of this.#groups.values()) this.#hub.join(group);
+      for (const group of this.#groups.values()) this.#bridge.hub.join(group);
       this.#followProvider();
     });
   }
 
   #attach(scheduler: VerifyWindowScheduler, attributes: Attributes, isExplicit: boolean): void {
     const group = this.#groupOf(attributes);
-    const counting = new GroupCounting(this.#bridge, this.#hub, group, isExplicit);
-    attach('counting', scheduler, counting, (internals, goOnFrom) => {
-      counting.start(internals.counts, scheduler.subscribe(group));
-      group.add(scheduler, internals, goOnFrom);
-    });
+    attach(
+      'counting',
+      scheduler,
+      (internals) => new CountedScheduler(group, internals, isExplicit),
+      (counted, goOnFrom) => group.add(scheduler, counted, goOnFrom),
+    );
   }
 
   /** The one group that all schedulers with these attributes share. */
   #groupOf(attributes: Attributes): SchedulerGroup {
     this.#followProvider();
-    const set = this.#hub.sets.get(attributes, this.#maxAttributeSets);
+    const set = this.#bridge.hub.sets.get(attributes, this.#maxAttributeSets);
     const known = this.#groups.get(set.key);
     if (known !== undefined) return known;
     const group = new SchedulerGroup(this.#bridge, set, this.#source.histograms);
     this.#groups.set(set.key, group);
-    if (this.#bridge.isEnabled) this.#hub.join(group);
+    if (this.#bridge.isEnabled) this.#bridge.hub.join(group);
     return group;
   }
 
   /** Moves to another hub, where the provider has changed. */
   #followProvider(): void {
     const { hub } = this.#source;
-    if (hub === this.#hub) return;
+    if (hub === this.#bridge.hub) return;
     for (const group of this.#groups.values()) {
-      this.#hub.hold(group);
+      this.#bridge.hub.hold(group);
       group.useHistograms(this.#source.histograms);
       if (this.#bridge.isEnabled) hub.join(group);
     }
-    this.#hub = hub;
-  }
-}
-
-/** That a group of a bridge counts a scheduler. */
-class GroupCounting implements Attachment {
-  readonly isExplicit: boolean;
-  readonly options: readonly unknown[];
-  readonly #bridge: Bridge;
-  readonly #group: SchedulerGroup;
-  #counts: Counts | undefined;
-  #unsubscribe: (() => void) | undefined;
-
-  constructor(bridge: Bridge, hub: Hub, group: SchedulerGroup, isExplicit: boolean) {
-    this.isExplicit = isExplicit;
-    this.options = [hub, group.set.key];
-    this.#bridge = bridge;
-    this.#group = group;
-  }
-
-  get isActive(): boolean {
-    return this.#bridge.isEnabled;
-  }
-
-  start(counts: Counts, unsubscribe: () => void): void {
-    this.#counts = counts;
-    this.#unsubscribe = unsubscribe;
-  }
-
-  release() {
-    this.#unsubscribe?.();
-    return this.#counts && this.#group.release(this.#counts);
+    this.#bridge.hub = hub;
   }
 }

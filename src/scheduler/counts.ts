@@ -28,6 +28,17 @@ export const NO_ERRORS = Object.freeze(
   Object.fromEntries(ERROR_TYPE_VALUES.map((code) => [code, 0])),
 ) as Readonly<Record<VerifyWindowErrorCode, number>>;
 
+/** Likewise for what nearly every scheduler has none of: replaced by a record of its own when needed. */
+const NONE_DROPPED: Readonly<Record<DropReason, number>> = Object.freeze({ stale: 0, closed: 0 });
+const NO_REFILLS: Readonly<Record<HorizonRefillOutcome, number>> = Object.freeze({
+  success: 0,
+  miss: 0,
+});
+const NO_RETURNS: Readonly<Record<DirectReturnPath, number>> = Object.freeze({
+  upstream_opened: 0,
+  reverse_fallback: 0,
+});
+
 /**
  * Everything that one scheduler counts: plain numbers, and no reference to anything else, so that
  * whoever holds them keeps neither the scheduler nor its clock alive.
@@ -46,7 +57,7 @@ export class Counts {
     unverified: 0,
   };
   /** Windows removed without a reply. */
-  readonly dropped: Record<DropReason, number> = { stale: 0, closed: 0 };
+  dropped = NONE_DROPPED;
   /** Refused calls. */
   errors = NO_ERRORS;
   proposedTokens = 0;
@@ -59,13 +70,10 @@ export class Counts {
   staleForwardWriteMs = 0;
   staleDownstreamWaitMs = 0;
   staleVerifyElapsedMs = 0;
-  readonly horizonRefills: Record<HorizonRefillOutcome, number> = { success: 0, miss: 0 };
+  horizonRefills = NO_REFILLS;
   horizonRefillTokens = 0;
   /** 1 for each path that was marked at any time. */
-  readonly directReturns: Record<DirectReturnPath, number> = {
-    upstream_opened: 0,
-    reverse_fallback: 0,
-  };
+  directReturns = NO_RETURNS;
   /** The path that was marked last. */
   directReturnPath: DirectReturnPath | undefined;
   isClosed = false;
@@ -82,11 +90,29 @@ export class Counts {
   countError(code: VerifyWindowErrorCode): void {
     this.errors = { ...this.errors, [code]: addCount(this.errors[code], 1) };
   }
+
+  /** Takes every window out of flight. */
+  dropAll(reason: DropReason): void {
+    if (this.inFlight === 0) return;
+    this.dropped = { ...this.dropped, [reason]: this.dropped[reason] + this.inFlight };
+    this.inFlight = 0;
+  }
+
+  countRefill(outcome: HorizonRefillOutcome): void {
+    this.horizonRefills = { ...this.horizonRefills, [outcome]: this.horizonRefills[outcome] + 1 };
+  }
+
+  markReturn(path: DirectReturnPath): void {
+    this.directReturnPath = path;
+    this.directReturns = { ...this.directReturns, [path]: 1 };
+  }
 }
 
 /** The counts at one moment, as a copy that cannot be changed. Durations are milliseconds. */
 export type Tally = {
-  readonly [Count in Exclude<keyof Counts, 'countError'>]: Readonly<Counts[Count]>;
+  readonly [Count in keyof Counts as Counts[Count] extends (...args: never) => unknown
+    ? never
+    : Count]: Readonly<Counts[Count]>;
 };
 
 /** Copies the counts, so that what is shown of them cannot change them. */

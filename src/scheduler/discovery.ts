@@ -10,14 +10,20 @@ export const SCHEDULER_CHANNEL = 'llama-stage-otel.scheduler';
 /**
  * Where a scheduler shows its inside to the other layers, also to those of another copy of this
  * package in the process. The number is the version of what is there: it rises whenever
- * {@link SchedulerInternals} or {@link OpenSchedulers} changes, so that copies that do not
- * understand each other do not meet.
+ * {@link Discoverable}, {@link SchedulerInternals} or {@link SweptSet} changes, so that copies that
+ * do not understand each other do not meet.
  */
 export const INTERNALS: unique symbol = Symbol.for('llama-stage-otel.scheduler@1');
+/** Milliseconds since the last transition: they belong to the present occupancy level. */
+export const PENDING_MS: unique symbol = Symbol.for('llama-stage-otel.scheduler.pending-ms@1');
+/** Ends the subscription of an observer. */
+export const UNSUBSCRIBE: unique symbol = Symbol.for('llama-stage-otel.scheduler.unsubscribe@1');
 
-/** A scheduler, as far as this file knows one. */
-interface Discoverable {
-  [INTERNALS](): SchedulerInternals;
+/** A scheduler, as the other layers know one. */
+export interface Discoverable {
+  readonly [INTERNALS]: SchedulerInternals;
+  [PENDING_MS](): number;
+  [UNSUBSCRIBE](observer: object): void;
 }
 
 /** What the other layers read of a scheduler that the public must not write to. */
@@ -26,59 +32,77 @@ export interface SchedulerInternals {
   readonly counts: Counts;
   /** The scheduler itself, held weakly. */
   readonly reference: WeakRef<Discoverable>;
-  /** Milliseconds since the last transition: they belong to the present occupancy level. */
-  readonly pendingMs: number;
+  /** Who counts it, and who traces it: see `attach.ts`. */
+  counting: unknown;
+  tracing: unknown;
 }
 
 /** The inside of a scheduler of this package in this version; `undefined` of anything else. */
 export function internalsOf(value: unknown): SchedulerInternals | undefined {
   try {
-    return (value as Discoverable | null | undefined)?.[INTERNALS]?.();
+    return (value as Discoverable | null | undefined)?.[INTERNALS];
   } catch {
     // A proxy or a getter of somebody else's.
     return undefined;
   }
 }
 
-/** The open schedulers of the process, whichever copy of this package made them. */
-interface OpenSchedulers {
-  readonly references: Set<WeakRef<Discoverable>>;
-  /** At how many references those of forgotten schedulers are looked for. */
-  sweepAt: number;
-}
-
 const SWEEP_FROM = 1024;
 
+/**
+ * A set that is looked through for what is gone whenever it has doubled, so that the cost stays in
+ * proportion to what was added.
+ */
+export class SweptSet<Entry> {
+  readonly entries = new Set<Entry>();
+  readonly #sweep: (entry: Entry) => void;
+  #sweepAt = SWEEP_FROM;
+
+  /** @param sweep takes an entry out of the set, if it is gone. */
+  constructor(sweep: (entry: Entry) => void) {
+    this.#sweep = sweep;
+  }
+
+  add(entry: Entry): void {
+    if (this.entries.size >= this.#sweepAt) {
+      for (const known of this.entries) this.#sweep(known);
+      this.#sweepAt = Math.max(SWEEP_FROM, 2 * this.entries.size);
+    }
+    this.entries.add(entry);
+  }
+}
+
+type OpenSchedulers = SweptSet<WeakRef<Discoverable>>;
+
+/** The open schedulers of the process, whichever copy of this package made them. */
 const shared = globalThis as { [INTERNALS]?: OpenSchedulers };
-shared[INTERNALS] ??= { references: new Set(), sweepAt: SWEEP_FROM };
-const open = shared[INTERNALS];
+shared[INTERNALS] ??= new SweptSet((reference) => {
+  if (reference.deref() === undefined) open.entries.delete(reference);
+});
+const open: OpenSchedulers = shared[INTERNALS];
 
 const created = channel(SCHEDULER_CHANNEL);
 
+/** Whether somebody listens to new schedulers. */
+export function isAnyoneListening(): boolean {
+  return created.hasSubscribers;
+}
+
 /** Makes a new scheduler known to those who listen, and to those who look for it later. */
 export function announce(scheduler: Discoverable, reference: WeakRef<Discoverable>): void {
-  if (open.references.size >= open.sweepAt) sweep();
-  open.references.add(reference);
+  open.add(reference);
   if (created.hasSubscribers) created.publish({ scheduler });
 }
 
 /** Takes a scheduler that was closed out of the open ones. */
 export function retract(reference: WeakRef<Discoverable>): void {
-  open.references.delete(reference);
+  open.entries.delete(reference);
 }
 
 /** The open schedulers, for an instrumentation that is enabled after they were made. */
 export function* openSchedulers(): Generator<Discoverable> {
-  for (const reference of open.references) {
+  for (const reference of open.entries) {
     const scheduler = reference.deref();
     if (scheduler !== undefined) yield scheduler;
   }
-}
-
-/** Doubling the mark keeps the cost of sweeping in proportion to the schedulers made. */
-function sweep(): void {
-  for (const reference of open.references) {
-    if (reference.deref() === undefined) open.references.delete(reference);
-  }
-  open.sweepAt = Math.max(SWEEP_FROM, 2 * open.references.size);
 }

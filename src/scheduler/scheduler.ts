@@ -8,7 +8,14 @@ import {
   type Tally,
   tallyOf,
 } from './counts.js';
-import { announce, INTERNALS, retract, type SchedulerInternals } from './discovery.js';
+import {
+  announce,
+  INTERNALS,
+  PENDING_MS,
+  retract,
+  type SchedulerInternals,
+  UNSUBSCRIBE,
+} from './discovery.js';
 import {
   describeWithoutContent,
   refuseArgument,
@@ -80,7 +87,7 @@ export class VerifyWindowScheduler {
   #head = 0;
   #nextId: number;
   #observer: VerifyWindowObserver | undefined;
-  readonly #reference: WeakRef<VerifyWindowScheduler>;
+  readonly #internals: SchedulerInternals;
 
   /**
    * @throws {VerifyWindowError} `invalid_argument` for a depth or a first id that is not an integer
@@ -106,8 +113,9 @@ export class VerifyWindowScheduler {
     this.#windows = new Array(slots).fill(undefined);
     this.#openedAtMs = new Array(slots).fill(0);
     this.#nextId = firstWindowId;
-    this.#reference = new WeakRef(this);
-    announce(this, this.#reference);
+    const reference = new WeakRef(this);
+    this.#internals = { counts: this.#counts, reference, counting: undefined, tracing: undefined };
+    announce(this, reference);
   }
 
   /** The most windows that may be in flight. */
@@ -133,9 +141,18 @@ export class VerifyWindowScheduler {
     return tallyOf(this.#counts);
   }
 
-  /** For the other layers of this package: see {@link INTERNALS}. */
-  [INTERNALS](): SchedulerInternals {
-    return { counts: this.#counts, reference: this.#reference, pendingMs: this.#pendingMs() };
+  /** For the other layers of this package, as are the next two: see {@link INTERNALS}. */
+  get [INTERNALS](): SchedulerInternals {
+    return this.#internals;
+  }
+
+  [PENDING_MS](): number {
+    return this.#pendingMs();
+  }
+
+  [UNSUBSCRIBE](observer: VerifyWindowObserver): void {
+    const place = this.#observers.indexOf(observer);
+    if (place >= 0) this.#setObservers(this.#observers.toSpliced(place, 1));
   }
 
   /** Stale windows drained so far. */
@@ -251,8 +268,7 @@ export class VerifyWindowScheduler {
     if (counts.inFlight === 0) return 0;
     this.#advance();
     const windows = this.#takeAll();
-    counts.inFlight = 0;
-    counts.dropped.stale += windows.length;
+    counts.dropAll('stale');
     counts.staleDiscarded = addCount(counts.staleDiscarded, windows.length);
     this.#together(() => this.#notifyDropped(windows, 'stale'));
     return windows.length;
@@ -326,9 +342,7 @@ export class VerifyWindowScheduler {
    */
   markDirectPredictionReturn(upstreamOpened: boolean): void {
     this.#requireLive();
-    const path = upstreamOpened ? 'upstream_opened' : 'reverse_fallback';
-    this.#counts.directReturnPath = path;
-    this.#counts.directReturns[path] = 1;
+    this.#counts.markReturn(upstreamOpened ? 'upstream_opened' : 'reverse_fallback');
   }
 
   /**
@@ -338,8 +352,7 @@ export class VerifyWindowScheduler {
    */
   recordHorizonRefill(appendedTokens: number): void {
     this.#require('appendedTokens', appendedTokens);
-    if (appendedTokens > 0) this.#counts.horizonRefills.success++;
-    else this.#counts.horizonRefills.miss++;
+    this.#counts.countRefill(appendedTokens > 0 ? 'success' : 'miss');
     this.#counts.horizonRefillTokens = addCount(this.#counts.horizonRefillTokens, appendedTokens);
   }
 
@@ -372,7 +385,7 @@ export class VerifyWindowScheduler {
     return () => {
       if (!subscribed) return;
       subscribed = false;
-      this.#setObservers(this.#observers.toSpliced(this.#observers.indexOf(observer), 1));
+      this[UNSUBSCRIBE](observer);
     };
   }
 
@@ -387,10 +400,9 @@ export class VerifyWindowScheduler {
     // The clock is the caller's, and may have closed it.
     if (counts.isClosed) return;
     const windows = this.#takeAll();
-    counts.dropped.closed += windows.length;
-    counts.inFlight = 0;
+    counts.dropAll('closed');
     counts.isClosed = true;
-    retract(this.#reference);
+    retract(this.#internals.reference);
     this.#together(() => {
       this.#notifyDropped(windows, 'closed');
       this.#notify((observer) => observer.closed?.(this));

@@ -2,6 +2,7 @@ import {
   type Attributes,
   type Context,
   context,
+  INVALID_SPAN_CONTEXT,
   type MeterProvider,
   ROOT_CONTEXT,
   type Span,
@@ -16,18 +17,19 @@ import {
   ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
 } from '../../semconv/attributes.js';
 import {
+  type HistogramInstrument,
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
   INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
-  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
 } from '../../semconv/instruments.js';
 import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
-import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
+import { type AttributeSet, DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
-import type { HistogramBackend } from '../histograms/histogram-backend.js';
+import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
 import { HubSource } from '../metrics/hub.js';
 import type { VerifyWindowMetrics } from '../metrics/verify-window-metrics.js';
 import { addCount, isCount } from '../scheduler/counts.js';
+import { isAnyoneListening } from '../scheduler/discovery.js';
 import {
   VerifyWindowScheduler,
   type VerifyWindowSchedulerOptions,
@@ -40,7 +42,6 @@ import {
   VerifyWindowTracer,
   type VerifyWindowTracerOptions,
 } from './verify-window-tracer.js';
-import type { OpenSpans } from './window-spans.js';
 
 export interface GenerationTelemetryOptions
   extends Omit<VerifyWindowTracerOptions, 'requireParentSpan'> {
@@ -116,8 +117,7 @@ export class GenerationTelemetry {
   readonly #metrics: VerifyWindowMetrics | undefined;
   readonly #spans: TracerSource;
   readonly #windows: VerifyWindowTracer;
-  readonly #source: HubSource;
-  readonly #maxAttributeSets: number;
+  readonly #recorder: GenerationRecorder;
   readonly #guard = new Guard('observing a generation failed');
 
   /** @throws {VerifyWindowError} `invalid_argument` for a limit out of its range. */
@@ -125,12 +125,12 @@ export class GenerationTelemetry {
     const { histograms, meterProvider, metrics, providerName = 'llama_stage' } = options;
     const { maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS } = options;
     requireLimit(maxAttributeSets);
-    this.#maxAttributeSets = maxAttributeSets;
     this.#providerName = providerName;
     this.#metrics = metrics;
     this.#spans = new TracerSource(options.tracerProvider);
     this.#windows = new VerifyWindowTracer(options);
-    this.#source = new HubSource(meterProvider, histograms);
+    const source = new HubSource(meterProvider, histograms);
+    this.#recorder = new GenerationRecorder(source, maxAttributeSets, this.#guard);
   }
 
   /**
@@ -149,27 +149,29 @@ export class GenerationTelemetry {
           { attributes, startTime: clock.now() },
           outside,
         ),
-      ) ?? trace.wrapSpanContext({ traceId: '', spanId: '', traceFlags: 0 });
-    const metricAttributes = { ...options?.metricAttributes, ...attributes };
+      ) ?? trace.wrapSpanContext(INVALID_SPAN_CONTEXT);
+    const { metricAttributes } = options ?? {};
     const record = new GenerationRecord(
-      this.#source,
-      this.#guard,
+      this.#recorder,
       span,
       clock,
-      metricAttributes,
-      this.#maxAttributeSets,
+      metricAttributes === undefined ? attributes : { ...metricAttributes, ...attributes },
     );
     const inside = trace.setSpan(outside, span);
     let scheduler: VerifyWindowScheduler;
     try {
-      scheduler = context.with(inside, () => new VerifyWindowScheduler(options));
+      // Those who are told of a new scheduler are to see its generation.
+      scheduler = isAnyoneListening()
+        ? context.with(inside, () => new VerifyWindowScheduler(options))
+        : new VerifyWindowScheduler(options);
     } catch (error) {
       record.end(endBy(error));
       throw error;
     }
-    record.openSpans = this.#windows.observe(scheduler, inside);
-    this.#guard.run(() => this.#metrics?.observe(scheduler, options.metricAttributes));
-    abandoned.register(scheduler, record, record);
+    const openSpans = this.#windows.observe(scheduler, inside);
+    if (openSpans !== undefined) openSpans.generation = record;
+    else abandoned.register(scheduler, record, record);
+    this.#guard.run(() => this.#metrics?.observe(scheduler, metricAttributes));
     return new GenerationInProgress(scheduler, inside, record);
   }
 
@@ -193,7 +195,7 @@ export class GenerationTelemetry {
       const result = follow(
         () => decode(generation),
         (act) => context.with(generation.context, act),
-        generation.finish,
+        (end) => generation.finish(end),
       );
       return (goesOn(result) ? result : Promise.resolve(result)) as RunResult<Result>;
     } catch (error) {
@@ -212,11 +214,8 @@ export class GenerationTelemetry {
   }
 }
 
-/** Ends the generations whose schedulers were garbage-collected. */
-const abandoned = new FinalizationRegistry<GenerationRecord>((record) => {
-  record.openSpans?.abandon();
-  record.end(ABANDONED);
-});
+/** Ends the generations without spans whose schedulers were garbage-collected. */
+const abandoned = new FinalizationRegistry<GenerationRecord>((record) => record.abandon());
 
 class GenerationInProgress implements Generation {
   readonly scheduler: VerifyWindowScheduler;
@@ -233,16 +232,29 @@ class GenerationInProgress implements Generation {
     return this.#record.span;
   }
 
-  readonly tokensCommitted = (count: number): void => this.#record.tokensCommitted(count);
-  readonly end = (): void => this.finish(COMPLETED);
-  readonly fail = (error: unknown): void => this.finish(endBy(error));
-  readonly cancel = (): void => this.finish(CANCELLED);
+  // Bound where they are read, as they may be taken out of the object.
 
-  readonly finish = (end: WorkEnd): void => {
+  get tokensCommitted() {
+    return (count: number): void => this.#record.tokensCommitted(count);
+  }
+
+  get end() {
+    return (): void => this.finish(COMPLETED);
+  }
+
+  get fail() {
+    return (error: unknown): void => this.finish(endBy(error));
+  }
+
+  get cancel() {
+    return (): void => this.finish(CANCELLED);
+  }
+
+  finish(end: WorkEnd): void {
     abandoned.unregister(this.#record);
     this.scheduler.close();
     this.#record.end(end);
-  };
+  }
 
   [Symbol.dispose](): void {
     this.end();
@@ -255,29 +267,17 @@ class GenerationInProgress implements Generation {
  */
 class GenerationRecord {
   readonly span: Span;
-  openSpans: OpenSpans | undefined;
-  readonly #source: HubSource;
-  readonly #guard: Guard;
+  readonly #recorder: GenerationRecorder;
   readonly #clock: SpanClock;
   readonly #attributes: Attributes;
-  readonly #maxAttributeSets: number;
   readonly #startedAt = performance.now();
   #tokens = 0;
   #firstAt = 0;
   #lastAt = 0;
   #hasEnded = false;
 
-  constructor(
-    source: HubSource,
-    guard: Guard,
-    span: Span,
-    clock: SpanClock,
-    attributes: Attributes,
-    maxAttributeSets: number,
-  ) {
-    this.#maxAttributeSets = maxAttributeSets;
-    this.#source = source;
-    this.#guard = guard;
+  constructor(recorder: GenerationRecorder, span: Span, clock: SpanClock, attributes: Attributes) {
+    this.#recorder = recorder;
     this.span = span;
     this.#clock = clock;
     this.#attributes = attributes;
@@ -290,38 +290,105 @@ class GenerationRecord {
     this.#tokens = addCount(this.#tokens, count);
   }
 
+  /** Its scheduler was garbage-collected. */
+  abandon(): void {
+    this.end(ABANDONED);
+  }
+
   end(end: WorkEnd): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    const durationMs = performance.now() - this.#startedAt;
-    this.#guard.run(() => this.#record(durationMs, end));
-    this.#guard.run(() => {
+    const tokens = this.#tokens;
+    this.#recorder.record(this.#attributes, end, this.span, {
+      duration: (performance.now() - this.#startedAt) / 1000,
+      firstToken: tokens > 0 ? (this.#firstAt - this.#startedAt) / 1000 : undefined,
+      perToken: tokens > 1 ? (this.#lastAt - this.#firstAt) / (tokens - 1) / 1000 : undefined,
+    });
+    this.#recorder.guard.run(() => {
       this.span.setAttribute(ATTR_LLAMA_STAGE_GENERATION_OUTCOME, end.outcome);
       endSpan(this.span, end, this.#clock.now());
     });
   }
+}
 
-  #record(durationMs: number, { outcome, errorType }: WorkEnd): void {
-    const { hub, histograms } = this.#source;
-    const exemplar = trace.setSpan(ROOT_CONTEXT, this.span);
-    const set = hub.generationSets.get(this.#attributes, this.#maxAttributeSets);
-    const attributes = { ...set.attributes, [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: outcome };
-    hub.add(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, 1, attributes, exemplar);
-    histograms
-      .recorder(
-        INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
-        errorType === undefined ? attributes : { ...attributes, [ATTR_ERROR_TYPE]: errorType },
-      )
-      .record(durationMs / 1000, exemplar);
-    if (outcome !== 'completed' || this.#tokens === 0) return;
-    const firstTokenMs = this.#firstAt - this.#startedAt;
-    histograms
-      .recorder(INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN, set.attributes)
-      .record(firstTokenMs / 1000, exemplar);
-    if (this.#tokens < 2) return;
-    const msPerToken = (this.#lastAt - this.#firstAt) / (this.#tokens - 1);
-    histograms
-      .recorder(INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN, set.attributes)
-      .record(msPerToken / 1000, exemplar);
+/** How long a generation took, in seconds. */
+interface GenerationTimes {
+  readonly duration: number;
+  readonly firstToken: number | undefined;
+  readonly perToken: number | undefined;
+}
+
+/** The recorders of one attribute set. */
+interface GenerationSeries {
+  /** By outcome, and by the type of the error. */
+  readonly durations: Map<string, HistogramRecorder>;
+  readonly firstToken: HistogramRecorder;
+  readonly perToken: HistogramRecorder;
+}
+
+/** Records what generations came to. */
+class GenerationRecorder {
+  readonly guard: Guard;
+  readonly #source: HubSource;
+  readonly #maxAttributeSets: number;
+  #series = new Map<AttributeSet, GenerationSeries>();
+  #seriesOf: HistogramBackend | undefined;
+
+  constructor(source: HubSource, maxAttributeSets: number, guard: Guard) {
+    this.#source = source;
+    this.#maxAttributeSets = maxAttributeSets;
+    this.guard = guard;
+  }
+
+  record(attributes: Attributes, end: WorkEnd, span: Span, times: GenerationTimes): void {
+    this.guard.run(() => {
+      const { hub } = this.#source;
+      const set = hub.generationSets.get(attributes, this.#maxAttributeSets);
+      hub.countGeneration(set, end.outcome);
+      const exemplar = trace.setSpan(ROOT_CONTEXT, span);
+      const series = this.#seriesFor(set);
+      this.#durationsOf(series, set, end).record(times.duration, exemplar);
+      if (end.outcome !== 'completed') return;
+      if (times.firstToken !== undefined) series.firstToken.record(times.firstToken, exemplar);
+      if (times.perToken !== undefined) series.perToken.record(times.perToken, exemplar);
+    });
+  }
+
+  #seriesFor(set: AttributeSet): GenerationSeries {
+    const { histograms } = this.#source;
+    if (histograms !== this.#seriesOf) {
+      this.#series = new Map();
+      this.#seriesOf = histograms;
+    }
+    let series = this.#series.get(set);
+    if (series === undefined) {
+      const recorder = (instrument: HistogramInstrument) =>
+        histograms.recorder(instrument, set.attributes);
+      series = {
+        durations: new Map(),
+        firstToken: recorder(INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN),
+        perToken: recorder(INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN),
+      };
+      this.#series.set(set, series);
+    }
+    return series;
+  }
+
+  #durationsOf(
+    { durations }: GenerationSeries,
+    set: AttributeSet,
+    { outcome, errorType }: WorkEnd,
+  ): HistogramRecorder {
+    const key = errorType === undefined ? outcome : `${outcome} ${errorType}`;
+    let recorder = durations.get(key);
+    if (recorder === undefined) {
+      recorder = this.#source.histograms.recorder(INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION, {
+        ...set.attributes,
+        [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: outcome,
+        ...(errorType !== undefined && { [ATTR_ERROR_TYPE]: errorType }),
+      });
+      durations.set(key, recorder);
+    }
+    return recorder;
   }
 }

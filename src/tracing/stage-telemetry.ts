@@ -38,10 +38,10 @@ import type { HistogramBackend, HistogramRecorder } from '../histograms/histogra
 import { HubSource } from '../metrics/hub.js';
 import { isCount } from '../scheduler/counts.js';
 import { refuseArgument } from '../scheduler/error.js';
-import { follow, type RunInside } from './follow.js';
+import { follow } from './follow.js';
 import { CANCELLED, COMPLETED, endBy, endSpan, type WorkEnd } from './outcome.js';
 import { SpanClock } from './span-clock.js';
-import { extractTraceContext, fieldsOf, type TraceCarrier } from './trace-carrier.js';
+import { extractFields, fieldsOf, type TraceCarrier } from './trace-carrier.js';
 import { TracerSource } from './verify-window-tracer.js';
 
 /** Which stage it is. */
@@ -147,16 +147,7 @@ type Phase = keyof typeof PHASES;
  * });
  */
 export class StageTelemetry {
-  readonly #spans: TracerSource;
-  readonly #source: HubSource;
-  readonly #maxAttributeSets: number;
-  readonly #hasPhaseSpans: boolean;
-  readonly #windowAttributes: Attributes;
-  readonly #phaseAttributes: Attributes;
-  readonly #metricAttributes: Attributes;
-  readonly #guard = new Guard('observing a stage failed');
-  #recorders: Partial<Record<Phase, HistogramRecorder>> = {};
-  #recordersOf: HistogramBackend | undefined;
+  readonly #stage: ObservedStage;
 
   /**
    * @throws {VerifyWindowError} `invalid_argument` for an index or a layer that is not a count, for
@@ -164,7 +155,66 @@ export class StageTelemetry {
    * neither `spans` nor `attributes`, and for a limit out of its range.
    */
   constructor(options: StageTelemetryOptions) {
-    const { id, index, layerEnd, layerStart, phases = 'spans' } = options ?? {};
+    this.#stage = new ObservedStage(options ?? {});
+  }
+
+  /**
+   * Works on one window, from its arrival until `work` has returned or thrown; where it returned a
+   * promise or a stream, until that has.
+   *
+   * @param carrier what the message carried of trace context, as it came off the wire. Missing or
+   * broken, it costs the spans and nothing else.
+   * @returns what `work` returns, itself. What it throws, or rejects with, is passed on, and the
+   * span says what kind of error it was. A rejection counts as handled once it was seen here: the
+   * promise that you get is for you to await.
+   */
+  window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
+    const window = new WindowInStage(this.#stage, carrier);
+    return follow(
+      () => work(window),
+      (act) => window.runInside(act),
+      (end) => window.finish(end),
+    );
+  }
+
+  /**
+   * Begins the work on one window, for code that ends it elsewhere.
+   *
+   * @param carrier as {@link StageTelemetry.window} takes it.
+   */
+  startWindow(carrier: unknown): StartedStageWindow {
+    return new WindowInStage(this.#stage, carrier);
+  }
+
+  /**
+   * Computes several windows in one pass. Each of them gets a compute span of the same start and
+   * end, with `llama_stage.stage.batch_size`; the histogram records the pass once. `act` runs with
+   * the first window's span active.
+   *
+   * @param windows windows under way in this stage.
+   * @returns what `act` returns, itself.
+   */
+  computeBatch<Result>(windows: readonly StageWindow[], act: () => Result): Result {
+    const own = [...new Set(windows)].filter((window) => window instanceof WindowInStage);
+    return runPhase(this.#stage, 'compute', own, act);
+  }
+}
+
+/** What the windows of one stage have in common. */
+class ObservedStage {
+  readonly guard = new Guard('observing a stage failed');
+  readonly hasPhaseSpans: boolean;
+  readonly #spans: TracerSource;
+  readonly #source: HubSource;
+  readonly #maxAttributeSets: number;
+  readonly #windowAttributes: Attributes;
+  readonly #phaseAttributes: Attributes;
+  readonly #metricAttributes: Attributes;
+  #recorders: Partial<Record<Phase, HistogramRecorder>> = {};
+  #recordersOf: HistogramBackend | undefined;
+
+  constructor(options: StageTelemetryOptions) {
+    const { id, index, layerEnd, layerStart, phases = 'spans' } = options;
     requireCount('index', index);
     if (layerStart !== undefined) requireCount('layerStart', layerStart);
     if (layerEnd !== undefined) requireCount('layerEnd', layerEnd);
@@ -180,7 +230,7 @@ export class StageTelemetry {
     this.#maxAttributeSets = maxAttributeSets;
     this.#spans = new TracerSource(options.tracerProvider);
     this.#source = new HubSource(options.meterProvider, options.histograms);
-    this.#hasPhaseSpans = phases === 'spans';
+    this.hasPhaseSpans = phases === 'spans';
     this.#phaseAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
     this.#metricAttributes = { ...options.metricAttributes, ...this.#phaseAttributes };
     this.#windowAttributes = {
@@ -191,121 +241,38 @@ export class StageTelemetry {
     };
   }
 
-  /**
-   * Works on one window, from its arrival until `work` has returned or thrown; where it returned a
-   * promise or a stream, until that has.
-   *
-   * @param carrier what the message carried of trace context, as it came off the wire. Missing or
-   * broken, it costs the spans and nothing else.
-   * @returns what `work` returns, itself. What it throws, or rejects with, is passed on, and the
-   * span says what kind of error it was. A rejection counts as handled once it was seen here: the
-   * promise that you get is for you to await.
-   */
-  window<Result>(carrier: unknown, work: (window: StageWindow) => Result): Result {
-    const window = this.#start(carrier);
-    return follow(() => work(window), window.inside, window.finish);
-  }
-
-  /**
-   * Begins the work on one window, for code that ends it elsewhere.
-   *
-   * @param carrier as {@link StageTelemetry.window} takes it.
-   */
-  startWindow(carrier: unknown): StartedStageWindow {
-    return this.#start(carrier);
-  }
-
-  /**
-   * Computes several windows in one pass. Each of them gets a compute span of the same start and
-   * end, with `llama_stage.stage.batch_size`; the histogram records the pass once. `act` runs with
-   * the first window's span active.
-   *
-   * @param windows windows under way in this stage.
-   * @returns what `act` returns, itself.
-   */
-  computeBatch<Result>(windows: readonly StageWindow[], act: () => Result): Result {
-    const own = [...new Set(windows)].filter((window) => window instanceof WindowInStage);
-    return this.#runPhase('compute', own, act);
-  }
-
-  #start(carrier: unknown): WindowInStage {
-    const parent = extractTraceContext(carrier);
-    const clock = new SpanClock();
-    const span = hasTrace(parent)
-      ? this.#startSpan(
-          SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
-          { kind: SpanKind.SERVER, attributes: this.#windowAttributes, startTime: clock.now() },
-          parent,
-        )
-      : undefined;
-    return new WindowInStage(this.#runPhase, this.#guard, fieldsOf(carrier), span, parent, clock);
-  }
-
-  /** Runs one phase of one window, or of several together. */
-  readonly #runPhase = <Result>(
-    phase: Phase,
-    windows: readonly WindowInStage[],
-    act: () => Result,
-  ): Result => {
-    // One clock for all, so that the pass starts and ends at the same time in each trace.
-    const clock = windows.find(({ isRecorded }) => isRecorded)?.clock;
-    const startTime = clock?.now();
-    const startedAt = performance.now();
-    const pieces = windows.map((window) =>
-      window.isRecorded
-        ? this.#startPhaseSpan(phase, window, windows.length, startTime)
-        : undefined,
+  startWindowSpan(startTime: HrTime, parent: Context): Span | undefined {
+    return this.#startSpan(
+      SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
+      { kind: SpanKind.SERVER, attributes: this.#windowAttributes, startTime },
+      parent,
     );
-    const shown = pieces.find((span) => span !== undefined) ?? windows[0]?.span;
-    const record = once(() => {
-      const seconds = (performance.now() - startedAt) / 1000;
-      this.#guard.run(() => this.#recorder(phase).record(seconds, exemplarOf(shown)));
-    });
-    let open = windows.length;
-    const leaving = windows.map((window, index) => {
-      let isOpen = true;
-      const leave = (end: WorkEnd, endTime = clock?.now()) => {
-        if (!isOpen) return;
-        isOpen = false;
-        window.openPhases.delete(leave);
-        const span = pieces[index];
-        this.#guard.run(() => {
-          if (span !== undefined) endSpan(span, end, endTime);
-          else if (window.isRecorded && !this.#hasPhaseSpans) {
-            window.addPhase(phase, performance.now() - startedAt, windows.length);
-          }
-        });
-        open--;
-        if (open === 0) record(end);
-      };
-      window.openPhases.add(leave);
-      return leave;
-    });
-    const finish = (end: WorkEnd) => {
-      const endTime = clock?.now();
-      for (const leave of leaving) leave(end, endTime);
-      record(end);
-    };
-    return follow(act, runInside(shown && trace.setSpan(context.active(), shown)), finish);
-  };
+  }
 
-  #startPhaseSpan(
+  /** @param batchSize how many windows the phase works on. */
+  startPhaseSpan(
     phase: Phase,
-    window: WindowInStage,
     batchSize: number,
-    startTime: HrTime | undefined,
+    startTime: HrTime,
+    parent: Context,
   ): Span | undefined {
-    if (!this.#hasPhaseSpans) return undefined;
     const attributes =
       batchSize > 1
         ? { ...this.#phaseAttributes, [ATTR_LLAMA_STAGE_STAGE_BATCH_SIZE]: batchSize }
         : this.#phaseAttributes;
-    const options = { attributes, ...(startTime !== undefined && { startTime }) };
-    return this.#startSpan(PHASES[phase].span, options, window.context);
+    return this.#startSpan(PHASES[phase].span, { attributes, startTime }, parent);
   }
 
   #startSpan(name: string, options: SpanOptions, parent: Context): Span | undefined {
-    return this.#guard.run(() => this.#spans.tracer.startSpan(name, options, parent));
+    return this.guard.run(() => this.#spans.tracer.startSpan(name, options, parent));
+  }
+
+  /** @param shown the span that an exemplar names. */
+  record(phase: Phase, seconds: number, shown: Span | undefined): void {
+    this.guard.run(() => {
+      const exemplar = shown && trace.setSpan(ROOT_CONTEXT, shown);
+      this.#recorder(phase).record(seconds, exemplar);
+    });
   }
 
   #recorder(phase: Phase): HistogramRecorder {
@@ -324,62 +291,77 @@ export class StageTelemetry {
   }
 }
 
-type RunPhase = <Result>(
-  phase: Phase,
-  windows: readonly WindowInStage[],
-  act: () => Result,
-) => Result;
-
 class WindowInStage implements StartedStageWindow {
   readonly carrier: TraceCarrier;
   readonly span: Span | undefined;
   readonly context: Context;
+  /** Of a window with a span. */
+  readonly clock: SpanClock | undefined;
   /** Also once it has ended: a phase may come late. */
   readonly isRecorded: boolean;
-  readonly clock: SpanClock;
-  readonly inside: RunInside;
-  readonly openPhases = new Set<(end: WorkEnd) => void>();
-  readonly #runPhase: RunPhase;
-  readonly #guard: Guard;
-  readonly #phaseMs: Partial<Record<Phase, number>> = {};
+  readonly openPasses: Pass[] = [];
+  readonly #stage: ObservedStage;
+  readonly #isTraced: boolean;
+  #phaseMs: Partial<Record<Phase, number>> | undefined;
+  #hasEnded = false;
 
-  constructor(
-    runPhase: RunPhase,
-    guard: Guard,
-    carrier: TraceCarrier,
-    span: Span | undefined,
-    parent: Context,
-    clock: SpanClock,
-  ) {
-    this.#runPhase = runPhase;
-    this.#guard = guard;
-    this.carrier = carrier;
-    this.span = span;
+  constructor(stage: ObservedStage, carrier: unknown) {
+    this.#stage = stage;
+    this.carrier = fieldsOf(carrier);
+    const parent = extractFields(this.carrier);
+    const from = trace.getSpanContext(parent);
+    this.#isTraced = from !== undefined && trace.isSpanContextValid(from);
+    this.clock = this.#isTraced ? new SpanClock() : undefined;
+    this.span = this.clock && stage.startWindowSpan(this.clock.now(), parent);
     // Also one that is not sampled: then what the host traces in here is not to be sampled either.
-    this.context = span === undefined ? parent : trace.setSpan(parent, span);
-    this.isRecorded = span?.isRecording() === true;
-    this.clock = clock;
-    this.inside = runInside(span && this.context);
+    this.context = this.span === undefined ? parent : trace.setSpan(parent, this.span);
+    this.isRecorded = this.span?.isRecording() === true;
   }
 
-  readonly compute = <Result>(act: () => Result) => this.#runPhase('compute', [this], act);
-  readonly forwardWrite = <Result>(act: () => Result) =>
-    this.#runPhase('forwardWrite', [this], act);
-  readonly downstreamWait = <Result>(act: () => Result) =>
-    this.#runPhase('downstreamWait', [this], act);
+  /** Runs the host's code with the window's trace, if it has one. */
+  runInside<Result>(act: () => Result): Result {
+    return this.#isTraced ? context.with(this.context, act) : act();
+  }
 
-  readonly end = () => this.finish(COMPLETED);
-  readonly fail = (error: unknown) => this.finish(endBy(error));
-  readonly cancel = () => this.finish(CANCELLED);
+  // Bound where they are read, as they may be taken out of the object.
 
-  readonly finish = once((end) => {
-    for (const finishPhase of this.openPhases) finishPhase(end.errorType ? COMPLETED : end);
+  get compute() {
+    return <Result>(act: () => Result) => runPhase(this.#stage, 'compute', [this], act);
+  }
+
+  get forwardWrite() {
+    return <Result>(act: () => Result) => runPhase(this.#stage, 'forwardWrite', [this], act);
+  }
+
+  get downstreamWait() {
+    return <Result>(act: () => Result) => runPhase(this.#stage, 'downstreamWait', [this], act);
+  }
+
+  get end() {
+    return () => this.finish(COMPLETED);
+  }
+
+  get fail() {
+    return (error: unknown) => this.finish(endBy(error));
+  }
+
+  get cancel() {
+    return () => this.finish(CANCELLED);
+  }
+
+  finish(end: WorkEnd): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    // A phase did not fail because its window did.
+    const endOfPhases = end.errorType === undefined ? end : COMPLETED;
+    for (const pass of [...this.openPasses]) pass.leave(this, endOfPhases);
     const { span } = this;
-    if (span !== undefined) this.#guard.run(() => endSpan(span, end, this.clock.now()));
-  });
+    if (span !== undefined) this.#stage.guard.run(() => endSpan(span, end, this.clock?.now()));
+  }
 
   /** Notes a phase on the window's own span, where it has none of its own. */
   addPhase(phase: Phase, ms: number, batchSize: number): void {
+    this.#phaseMs ??= {};
     const total = (this.#phaseMs[phase] ?? 0) + ms;
     this.#phaseMs[phase] = total;
     this.span?.setAttribute(PHASES[phase].attribute, total);
@@ -387,33 +369,99 @@ class WindowInStage implements StartedStageWindow {
   }
 
   [Symbol.dispose](): void {
-    this.end();
+    this.finish(COMPLETED);
   }
 }
 
-function once(act: (end: WorkEnd) => void): (end: WorkEnd) => void {
-  let isDone = false;
-  return (end) => {
-    if (isDone) return;
-    isDone = true;
-    act(end);
-  };
+/** Runs one phase of one window, or of several together. */
+function runPhase<Result>(
+  stage: ObservedStage,
+  phase: Phase,
+  windows: readonly WindowInStage[],
+  act: () => Result,
+): Result {
+  const pass = new Pass(stage, phase, windows);
+  const active = context.active();
+  const { shown } = pass;
+  const isShown = shown === undefined || shown === trace.getSpan(active);
+  return follow(
+    act,
+    (run) => (isShown ? run() : context.with(trace.setSpan(active, shown), run)),
+    (end) => pass.finish(end),
+  );
 }
 
-/** The context that names a span to an exemplar. */
-function exemplarOf(span: Span | undefined): Context | undefined {
-  return span && trace.setSpan(ROOT_CONTEXT, span);
+/** One pass through a phase. It goes on when one of several windows has left it. */
+class Pass {
+  /** The span that is active in it. */
+  readonly shown: Span | undefined;
+  readonly #stage: ObservedStage;
+  readonly #phase: Phase;
+  readonly #windows: readonly WindowInStage[];
+  /** The phase's own spans, by window. */
+  #spans: Map<WindowInStage, Span> | undefined;
+  /** One clock for all, so that the pass starts and ends at the same time in each trace. */
+  readonly #clock: SpanClock | undefined;
+  readonly #startedAt: number;
+  #isRecorded = false;
+  #open: number;
+
+  constructor(stage: ObservedStage, phase: Phase, windows: readonly WindowInStage[]) {
+    this.#stage = stage;
+    this.#phase = phase;
+    this.#windows = windows;
+    this.#open = windows.length;
+    this.#clock = windows.find(({ isRecorded }) => isRecorded)?.clock;
+    const startTime = this.#clock?.now();
+    this.#startedAt = performance.now();
+    for (const window of windows) {
+      window.openPasses.push(this);
+      if (startTime === undefined || !window.isRecorded || !stage.hasPhaseSpans) continue;
+      const span = stage.startPhaseSpan(phase, windows.length, startTime, window.context);
+      if (span === undefined) continue;
+      this.#spans ??= new Map();
+      this.#spans.set(window, span);
+      this.shown ??= span;
+    }
+    const first = windows[0];
+    this.shown ??= first && trace.getSpan(first.context);
+  }
+
+  /** Ends it for one of its windows; for the last one that is in it, as a whole. */
+  leave(window: WindowInStage, end: WorkEnd, endTime = this.#clock?.now()): void {
+    const place = window.openPasses.lastIndexOf(this);
+    if (place < 0) return;
+    window.openPasses.splice(place, 1);
+    if (window.isRecorded) this.#endSpan(window, end, endTime);
+    this.#open--;
+    if (this.#open === 0) this.#record();
+  }
+
+  #endSpan(window: WindowInStage, end: WorkEnd, endTime: HrTime | undefined): void {
+    const span = this.#spans?.get(window);
+    this.#stage.guard.run(() => {
+      if (span !== undefined) {
+        endSpan(span, end, endTime);
+      } else if (!this.#stage.hasPhaseSpans) {
+        window.addPhase(this.#phase, performance.now() - this.#startedAt, this.#windows.length);
+      }
+    });
+  }
+
+  finish(end: WorkEnd): void {
+    const endTime = this.#clock?.now();
+    for (const window of this.#windows) this.leave(window, end, endTime);
+    this.#record();
+  }
+
+  #record(): void {
+    if (this.#isRecorded) return;
+    this.#isRecorded = true;
+    const seconds = (performance.now() - this.#startedAt) / 1000;
+    this.#stage.record(this.#phase, seconds, this.shown);
+  }
 }
 
 function requireCount(name: string, value: unknown): void {
   if (!isCount(value)) refuseArgument(name, 'a non-negative safe integer', value);
-}
-
-function hasTrace(from: Context): boolean {
-  const spanContext = trace.getSpanContext(from);
-  return spanContext !== undefined && trace.isSpanContextValid(spanContext);
-}
-
-function runInside(inside: Context | undefined): RunInside {
-  return (act) => (inside === undefined ? act() : context.with(inside, act));
 }

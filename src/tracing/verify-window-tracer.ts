@@ -12,7 +12,12 @@ import { Guard, SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
 import { refuseArgument } from '../scheduler/error.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import type { VerifyWindow } from '../scheduler/verify-window.js';
-import { type OpenSpans, type WindowSpanHook, WindowSpans } from './window-spans.js';
+import {
+  type OpenSpans,
+  type WindowSpanHook,
+  WindowSpans,
+  type WindowSpansOptions,
+} from './window-spans.js';
 
 /** At four stages, 13 spans for each window: what a trace view still opens. */
 const DEFAULT_MAX_WINDOW_SPANS = 1000;
@@ -98,32 +103,31 @@ export class VerifyWindowTracer {
     isExplicit: boolean,
   ): OpenSpans | undefined {
     const isRecorded = !scheduler.isClosed && this.#isRecorded(parent);
-    const spans = isRecorded
-      ? new WindowSpans({
-          tracer: this.#source.tracer,
-          parent,
-          hook: this.#hook,
-          maxWindowSpans: this.#maxWindowSpans,
-          report: this.#guard.report,
-        })
-      : undefined;
-    const options = [
-      this.#source.provider,
-      this.#hook,
-      this.#maxWindowSpans,
-      trace.getSpan(parent),
-    ];
-    let isOurs = false;
+    const { provider, tracer } = this.#source;
+    const options: TracingOptions = {
+      provider,
+      tracer,
+      parent,
+      hook: this.#hook,
+      maxWindowSpans: this.#maxWindowSpans,
+      report: this.#guard.report,
+    };
+    let open: OpenSpans | undefined;
     attach(
       'tracing',
       scheduler,
-      new WindowTracing(parent, spans, options, isExplicit),
-      (internals) => {
-        isOurs = true;
-        spans?.watch(scheduler, internals.counts);
+      ({ counts }) =>
+        new WindowTracing(
+          options,
+          isRecorded ? new WindowSpans(options, counts) : undefined,
+          isExplicit,
+        ),
+      ({ spans }) => {
+        spans?.watch(scheduler);
+        open = spans?.open;
       },
     );
-    return isOurs ? spans?.open : undefined;
+    return open;
   }
 
   #isRecorded(parent: Context): boolean {
@@ -133,36 +137,38 @@ export class VerifyWindowTracer {
   }
 }
 
+interface TracingOptions extends WindowSpansOptions {
+  readonly provider: TracerProvider;
+}
+
 /** That the windows of a scheduler belong below a span, recorded or not. */
 class WindowTracing implements Tracing {
   readonly isExplicit: boolean;
-  readonly options: readonly unknown[];
-  readonly #parent: Context;
-  readonly #spans: WindowSpans | undefined;
+  readonly spans: WindowSpans | undefined;
+  readonly #options: TracingOptions;
 
-  constructor(
-    parent: Context,
-    spans: WindowSpans | undefined,
-    options: readonly unknown[],
-    isExplicit: boolean,
-  ) {
+  constructor(options: TracingOptions, spans: WindowSpans | undefined, isExplicit: boolean) {
+    this.#options = options;
+    this.spans = spans;
     this.isExplicit = isExplicit;
-    this.options = options;
-    this.#parent = parent;
-    this.#spans = spans;
+  }
+
+  get options(): readonly unknown[] {
+    const { hook, maxWindowSpans, parent, provider } = this.#options;
+    return [provider, hook, maxWindowSpans, trace.getSpan(parent)];
   }
 
   /** Without a span above them the windows belong nowhere yet. */
   get isActive(): boolean {
-    return this.#spans !== undefined || trace.getSpan(this.#parent) !== undefined;
+    return this.spans !== undefined || trace.getSpan(this.#options.parent) !== undefined;
   }
 
   contextOf(windowId: number): Context {
-    return this.#spans?.contextOf(windowId) ?? this.#parent;
+    return this.spans?.contextOf(windowId) ?? this.#options.parent;
   }
 
-  release(): undefined {
-    this.#spans?.release();
+  release(scheduler: VerifyWindowScheduler): undefined {
+    this.spans?.release(scheduler);
   }
 }
 

@@ -33,15 +33,15 @@ export async function alternate(
 ): Promise<Timings> {
   const windows = new Map<Subject, number>();
   const run = (subject: Subject) => {
-    subject.run(WINDOWS);
     windows.set(subject, (windows.get(subject) ?? 0) + WINDOWS);
+    return subject.run(WINDOWS);
   };
-  for (const subject of subjects) for (let i = 0; i < WARM_UP; i++) run(subject);
+  for (const subject of subjects) for (let i = 0; i < WARM_UP; i++) await run(subject);
   const timings = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]));
   for (let round = 1; round <= rounds; round++) {
     const bench = new Bench({ iterations: ITERATIONS, time: 0, warmup: false });
     for (const subject of subjects) bench.add(subject.name, () => run(subject));
-    bench.runSync();
+    await bench.run();
     for (const [index, subject] of subjects.entries()) {
       const result = bench.tasks[index]?.result;
       if (result?.state !== 'completed') throw new Error(`${subject.name} did not complete`);

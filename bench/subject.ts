@@ -2,7 +2,7 @@
 export interface Subject {
   readonly name: string;
   /** Works on this many of them, one after the other. */
-  run(count: number): void;
+  run(count: number): void | Promise<void>;
   /** How many spans each makes. Default: 1. */
   readonly spansEach?: number;
   /** How many of each signal were exported; absent where nothing is. */

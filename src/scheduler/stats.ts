@@ -13,34 +13,32 @@ export function snapshot(counts: Counts, pendingMs: number): VerifyWindowStats {
   // A plain copy: the array method for one changed element is many times slower.
   const occupancyMs = [...counts.occupancyMs];
   occupancyMs[inFlight] = (occupancyMs[inFlight] ?? 0) + pendingMs;
-  return Object.assign(
-    countedStats(counts),
-    {
-      directReturnUpstreamOpened: directReturnPath === 'upstream_opened',
-      directReturnReverseFallback: directReturnPath === 'reverse_fallback',
-      horizonRefillAttempts: horizonRefills.success + horizonRefills.miss,
-      horizonRefillSuccesses: horizonRefills.success,
-      horizonRefillMisses: horizonRefills.miss,
-    },
-    occupancyOf(occupancyMs),
-  );
+  const stats: WritableStats = { ...NO_STATS };
+  for (const name of COUNTED_NAMES) stats[name] = counts[name];
+  stats.directReturnUpstreamOpened = directReturnPath === 'upstream_opened';
+  stats.directReturnReverseFallback = directReturnPath === 'reverse_fallback';
+  stats.horizonRefillAttempts = horizonRefills.success + horizonRefills.miss;
+  stats.horizonRefillSuccesses = horizonRefills.success;
+  stats.horizonRefillMisses = horizonRefills.miss;
+  return Object.assign(stats, occupancyOf(occupancyMs));
 }
 
-/** The statistics that the counts hold as they are, under the same names. */
-type CountedStats = Pick<VerifyWindowStats, keyof VerifyWindowStats & keyof Counts>;
+type WritableStats = { -readonly [Name in keyof VerifyWindowStats]: VerifyWindowStats[Name] };
 
-const COUNTED_NAMES: readonly (keyof CountedStats)[] = (() => {
+/** The statistics that the counts hold as they are, under the same names. */
+type CountedName = keyof VerifyWindowStats & keyof Counts;
+
+const COUNTED_NAMES: readonly CountedName[] = (() => {
   const counts = new Counts(1);
   return FIGURES.map(({ statistic }) => statistic).filter(
-    (statistic): statistic is keyof CountedStats => statistic in counts,
+    (statistic): statistic is CountedName => statistic in counts,
   );
 })();
 
-function countedStats(counts: Counts): CountedStats {
-  const stats: Partial<Record<keyof CountedStats, number>> = {};
-  for (const name of COUNTED_NAMES) stats[name] = counts[name];
-  return stats as CountedStats;
-}
+/** All statistics in their order: to copy it is faster than to add them one by one. */
+const NO_STATS = Object.fromEntries(
+  FIGURES.map(({ statistic }) => [statistic, 0]),
+) as unknown as VerifyWindowStats;
 
 /** The figures that follow from the time at each occupancy level. */
 export function occupancyOf(occupancyMsByDepth: readonly number[]) {

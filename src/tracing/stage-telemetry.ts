@@ -4,7 +4,6 @@ import {
   context,
   type HrTime,
   type MeterProvider,
-  ROOT_CONTEXT,
   type Span,
   SpanKind,
   type SpanOptions,
@@ -267,12 +266,9 @@ class ObservedStage {
     return this.guard.run(() => this.#spans.tracer.startSpan(name, options, parent));
   }
 
-  /** @param shown the span that an exemplar names. */
-  record(phase: Phase, seconds: number, shown: Span | undefined): void {
-    this.guard.run(() => {
-      const exemplar = shown && trace.setSpan(ROOT_CONTEXT, shown);
-      this.#recorder(phase).record(seconds, exemplar);
-    });
+  /** @param inside the context with the span that an exemplar names. */
+  record(phase: Phase, seconds: number, inside: Context): void {
+    this.guard.run(() => this.#recorder(phase).record(seconds, inside));
   }
 
   #recorder(phase: Phase): HistogramRecorder {
@@ -380,21 +376,19 @@ function runPhase<Result>(
   windows: readonly WindowInStage[],
   act: () => Result,
 ): Result {
-  const pass = new Pass(stage, phase, windows);
-  const active = context.active();
-  const { shown } = pass;
-  const isShown = shown === undefined || shown === trace.getSpan(active);
+  const pass = new Pass(stage, phase, windows, context.active());
   return follow(
     act,
-    (run) => (isShown ? run() : context.with(trace.setSpan(active, shown), run)),
+    (run) => pass.runInside(run),
     (end) => pass.finish(end),
   );
 }
 
 /** One pass through a phase. It goes on when one of several windows has left it. */
 class Pass {
-  /** The span that is active in it. */
-  readonly shown: Span | undefined;
+  readonly #outside: Context;
+  /** The context with the span that is active in it. */
+  readonly #inside: Context;
   readonly #stage: ObservedStage;
   readonly #phase: Phase;
   readonly #windows: readonly WindowInStage[];
@@ -406,7 +400,12 @@ class Pass {
   #isRecorded = false;
   #open: number;
 
-  constructor(stage: ObservedStage, phase: Phase, windows: readonly WindowInStage[]) {
+  constructor(
+    stage: ObservedStage,
+    phase: Phase,
+    windows: readonly WindowInStage[],
+    outside: Context,
+  ) {
     this.#stage = stage;
     this.#phase = phase;
     this.#windows = windows;
@@ -414,6 +413,7 @@ class Pass {
     this.#clock = windows.find(({ isRecorded }) => isRecorded)?.clock;
     const startTime = this.#clock?.now();
     this.#startedAt = performance.now();
+    let shown: Span | undefined;
     for (const window of windows) {
       window.openPasses.push(this);
       if (startTime === undefined || !window.isRecorded || !stage.hasPhaseSpans) continue;
@@ -421,10 +421,19 @@ class Pass {
       if (span === undefined) continue;
       this.#spans ??= new Map();
       this.#spans.set(window, span);
-      this.shown ??= span;
+      shown ??= span;
     }
-    const first = windows[0];
-    this.shown ??= first && trace.getSpan(first.context);
+    const [first] = windows;
+    shown ??= first && trace.getSpan(first.context);
+    this.#outside = outside;
+    this.#inside =
+      shown === undefined || shown === trace.getSpan(outside)
+        ? outside
+        : trace.setSpan(outside, shown);
+  }
+
+  runInside<Result>(act: () => Result): Result {
+    return this.#inside === this.#outside ? act() : context.with(this.#inside, act);
   }
 
   /** Ends it for one of its windows; for the last one that is in it, as a whole. */
@@ -458,7 +467,7 @@ class Pass {
     if (this.#isRecorded) return;
     this.#isRecorded = true;
     const seconds = (performance.now() - this.#startedAt) / 1000;
-    this.#stage.record(this.#phase, seconds, this.shown);
+    this.#stage.record(this.#phase, seconds, this.#inside);
   }
 }
 

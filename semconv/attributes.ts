@@ -39,6 +39,12 @@ export const ERROR_TYPE_VALUE_INVALID_ARGUMENT = 'invalid_argument' as const;
 export const ERROR_TYPE_VALUE_CLOSED = 'closed' as const;
 
 /**
+ * Value of {@link ATTR_ERROR_TYPE}: A reply came for a window that had been discarded as stale;
+ * that is no protocol error.
+ */
+export const ERROR_TYPE_VALUE_REPLY_STALE = 'reply_stale' as const;
+
+/**
  * All values of {@link ATTR_ERROR_TYPE}.
  */
 export const ERROR_TYPE_VALUES = [
@@ -48,6 +54,7 @@ export const ERROR_TYPE_VALUES = [
   'reply_out_of_order',
   'invalid_argument',
   'closed',
+  'reply_stale',
 ] as const;
 
 /**
@@ -87,6 +94,37 @@ export const ATTR_GEN_AI_REQUEST_MODEL = 'gen_ai.request.model' as const;
  * @example "llama-3.1-70b-instruct-q8_0"
  */
 export const ATTR_GEN_AI_RESPONSE_MODEL = 'gen_ai.response.model' as const;
+
+/**
+ * Tokens that the generation committed.
+ *
+ * Defined by OpenTelemetry's own semantic conventions.
+ *
+ * @example 160
+ */
+export const ATTR_GEN_AI_USAGE_OUTPUT_TOKENS = 'gen_ai.usage.output_tokens' as const;
+
+/**
+ * What the comparison of a generation's output with that of a serial control gave.
+ */
+export const ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT =
+  'llama_stage.generation.control_result' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT}: Every token was the same.
+ */
+export const LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL = 'equal' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT}: A token differed, or one of the two
+ * outputs was longer.
+ */
+export const LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT = 'different' as const;
+
+/**
+ * All values of {@link ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT}.
+ */
+export const LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUES = ['equal', 'different'] as const;
 
 /**
  * How the generation ended.
@@ -194,6 +232,46 @@ export const ATTR_LLAMA_STAGE_STAGE_LAYER_END = 'llama_stage.stage.layer_end' as
  * @example 16
  */
 export const ATTR_LLAMA_STAGE_STAGE_LAYER_START = 'llama_stage.stage.layer_start' as const;
+
+/**
+ * What kind of trouble the telemetry had.
+ */
+export const ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM = 'llama_stage.telemetry.problem' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM}: The host gave an attribute that is no
+ * attribute value, or has a name of these conventions.
+ */
+export const LLAMA_STAGE_TELEMETRY_PROBLEM_VALUE_DROPPED_ATTRIBUTE = 'dropped_attribute' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM}: A scheduler, a stage or a generation had one
+ * attribute set too many, and is counted under otel.metric.overflow.
+ */
+export const LLAMA_STAGE_TELEMETRY_PROBLEM_VALUE_OVERFLOW = 'overflow' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM}: A scheduler was garbage-collected before it
+ * was closed.
+ */
+export const LLAMA_STAGE_TELEMETRY_PROBLEM_VALUE_FORGOTTEN_SCHEDULER =
+  'forgotten_scheduler' as const;
+
+/**
+ * Value of {@link ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM}: An error was thrown within the telemetry, or
+ * by a hook that the host gave it.
+ */
+export const LLAMA_STAGE_TELEMETRY_PROBLEM_VALUE_FAILURE = 'failure' as const;
+
+/**
+ * All values of {@link ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM}.
+ */
+export const LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES = [
+  'dropped_attribute',
+  'overflow',
+  'forgotten_scheduler',
+  'failure',
+] as const;
 
 /**
  * Candidate tokens of the window that the target model reproduced, up to the first that it did not.
@@ -427,7 +505,8 @@ export const ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_FULL_MS =
   'llama_stage.verify_window.occupancy_full_ms' as const;
 
 /**
- * Number of windows in flight while the time passed, from 0 (idle) to the depth (full).
+ * Number of windows in flight while the time passed, from 0 (idle) to the depth (full); the highest
+ * one of a deep pipeline stands for itself and more.
  *
  * @example 0
  *

@@ -2,9 +2,14 @@
 
 import {
   ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+  ATTR_LLAMA_STAGE_STAGE_INDEX,
+  ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
 } from './attributes.js';
 import {
@@ -59,6 +64,7 @@ export interface ReadableCounts {
     readonly reply_out_of_order: number;
     readonly invalid_argument: number;
     readonly closed: number;
+    readonly reply_stale: number;
   };
   readonly horizonRefillTokens: number;
   readonly horizonRefills: {
@@ -174,6 +180,11 @@ export const COUNTED: readonly Series[] = [
     read: (counts) => counts.errors.closed,
   },
   {
+    instrument: INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
+    attributes: { [ATTR_ERROR_TYPE]: 'reply_stale' },
+    read: (counts) => counts.errors.reply_stale,
+  },
+  {
     instrument: INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS,
     read: (counts) => counts.horizonRefillTokens,
   },
@@ -235,4 +246,20 @@ export const COUNTED: readonly Series[] = [
     instrument: INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
     read: (counts) => counts.staleVerifyElapsedMs / 1000,
   },
+];
+
+/**
+ * What metrics set by themselves, and no host may give them.
+ */
+export const METRIC_ATTRIBUTES: readonly string[] = [
+  ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+  ATTR_LLAMA_STAGE_STAGE_INDEX,
+  ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
 ];

@@ -4,10 +4,13 @@ import {
   METRIC_GEN_AI_SERVER_REQUEST_DURATION,
   METRIC_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   METRIC_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+  METRIC_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
   METRIC_LLAMA_STAGE_GENERATION_COUNT,
+  METRIC_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
   METRIC_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
   METRIC_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
   METRIC_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+  METRIC_LLAMA_STAGE_TELEMETRY_PROBLEMS,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
@@ -25,6 +28,7 @@ import {
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  METRIC_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
@@ -38,6 +42,7 @@ import {
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
   METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
+  METRIC_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME,
 } from './metrics.js';
 
 /** The arguments of `meter.create…(name, options)`, without a dependency on the API. */
@@ -106,12 +111,32 @@ export const INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN: HistogramInstrument =
   },
 };
 
+export const INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS: Instrument = {
+  kind: 'counter',
+  name: METRIC_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
+  options: {
+    description: 'Outputs that were compared token for token with those of a serial control.',
+    unit: '{comparison}',
+    valueType: INT,
+  },
+};
+
 export const INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT: Instrument = {
   kind: 'counter',
   name: METRIC_LLAMA_STAGE_GENERATION_COUNT,
   options: {
     description: 'Generations that ended, by how.',
     unit: '{generation}',
+    valueType: INT,
+  },
+};
+
+export const INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS: Instrument = {
+  kind: 'counter',
+  name: METRIC_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
+  options: {
+    description: 'Tokens that generations committed; over the time, the output rate.',
+    unit: '{token}',
     valueType: INT,
   },
 };
@@ -164,6 +189,17 @@ export const INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION: HistogramInstr
   },
 };
 
+export const INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS: Instrument = {
+  kind: 'counter',
+  name: METRIC_LLAMA_STAGE_TELEMETRY_PROBLEMS,
+  options: {
+    description:
+      'Troubles of the telemetry itself in this process, by kind; what it tells is incomplete from then on.',
+    unit: '{problem}',
+    valueType: INT,
+  },
+};
+
 export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH: HistogramInstrument = {
   kind: 'histogram',
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
@@ -173,7 +209,9 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH: HistogramInst
     unit: '{token}',
     valueType: INT,
     advice: {
-      explicitBucketBoundaries: [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32],
+      explicitBucketBoundaries: [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+      ],
     },
   },
 };
@@ -197,7 +235,9 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT: HistogramIn
     unit: '{window}',
     valueType: DOUBLE,
     advice: {
-      explicitBucketBoundaries: [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32],
+      explicitBucketBoundaries: [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+      ],
     },
   },
 };
@@ -337,7 +377,9 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT: HistogramInstru
     unit: '{window}',
     valueType: INT,
     advice: {
-      explicitBucketBoundaries: [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32],
+      explicitBucketBoundaries: [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+      ],
     },
   },
 };
@@ -350,7 +392,9 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY: HistogramInstrument
     unit: '{window}',
     valueType: INT,
     advice: {
-      explicitBucketBoundaries: [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32],
+      explicitBucketBoundaries: [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+      ],
     },
   },
 };
@@ -361,6 +405,17 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME: Instrument = {
   options: {
     description:
       'Time spent with exactly that many windows in flight; over all levels, the time that schedulers lived.',
+    unit: 's',
+    valueType: DOUBLE,
+  },
+};
+
+export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE: Instrument = {
+  kind: 'gauge',
+  name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
+  options: {
+    description:
+      'Age of the oldest window in flight now, over all live schedulers; it rises without end where a reply never comes.',
     unit: 's',
     valueType: DOUBLE,
   },
@@ -496,6 +551,17 @@ export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME: Instrument 
   name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
   options: {
     description: 'Time that the verification of stale windows took as a whole.',
+    unit: 's',
+    valueType: DOUBLE,
+  },
+};
+
+export const INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME: Instrument = {
+  kind: 'counter',
+  name: METRIC_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME,
+  options: {
+    description:
+      'Time that windows were in flight, added up over all of them; divided by the time that schedulers lived, the average in flight.',
     unit: 's',
     valueType: DOUBLE,
   },

@@ -30,11 +30,29 @@ export const METRIC_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN =
   'gen_ai.server.time_to_first_token' as const;
 
 /**
+ * Outputs that were compared token for token with those of a serial control. The host compares, and
+ * tells the result; anything different is a fault of the pipeline.
+ *
+ * Asynchronous counter, in `{comparison}`.
+ */
+export const METRIC_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS =
+  'llama_stage.generation.control_comparisons' as const;
+
+/**
  * Generations that ended, by how.
  *
- * Counter, in `{generation}`.
+ * Asynchronous counter, in `{generation}`.
  */
 export const METRIC_LLAMA_STAGE_GENERATION_COUNT = 'llama_stage.generation.count' as const;
+
+/**
+ * Tokens that generations committed; over the time, the output rate. Counted as they are committed,
+ * whatever becomes of the generation.
+ *
+ * Asynchronous counter, in `{token}`.
+ */
+export const METRIC_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS =
+  'llama_stage.generation.output_tokens' as const;
 
 /**
  * Time that a stage computed one window over its layers; the slowest stage bounds the rate of the
@@ -62,6 +80,14 @@ export const METRIC_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION =
  */
 export const METRIC_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION =
   'llama_stage.stage.forward_write.duration' as const;
+
+/**
+ * Troubles of the telemetry itself in this process, by kind; what it tells is incomplete from then
+ * on.
+ *
+ * Asynchronous counter, in `{problem}`.
+ */
+export const METRIC_LLAMA_STAGE_TELEMETRY_PROBLEMS = 'llama_stage.telemetry.problems' as const;
 
 /**
  * Accepted tokens of each verified window; the share of windows above a length is the acceptance at
@@ -197,12 +223,23 @@ export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY =
 
 /**
  * Time spent with exactly that many windows in flight; over all levels, the time that schedulers
- * lived.
+ * lived. Levels that would be one series too many for the SDK share one: its level stands for that
+ * many windows or more. With 100 attribute sets, the default, that is level 18; with fewer, a
+ * higher one.
  *
  * Asynchronous counter, in `s`.
  */
 export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME =
   'llama_stage.verify_window.occupancy_time' as const;
+
+/**
+ * Age of the oldest window in flight now, over all live schedulers; it rises without end where a
+ * reply never comes.
+ *
+ * Asynchronous gauge, in `s`.
+ */
+export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE =
+  'llama_stage.verify_window.oldest_age' as const;
 
 /**
  * Windows admitted; what completed, was dropped or is in flight adds up to it.
@@ -306,3 +343,12 @@ export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME =
  */
 export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME =
   'llama_stage.verify_window.stale_verify_time' as const;
+
+/**
+ * Time that windows were in flight, added up over all of them; divided by the time that schedulers
+ * lived, the average in flight.
+ *
+ * Asynchronous counter, in `s`.
+ */
+export const METRIC_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME =
+  'llama_stage.verify_window.window_time' as const;

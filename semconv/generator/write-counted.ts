@@ -6,18 +6,31 @@ type Counted = Metric & { readonly count: Count };
 
 export function writeCounted({ metrics }: Registry): string {
   const counted = metrics.filter((metric): metric is Counted => metric.count !== undefined);
-  const attributes = counted.flatMap(({ count }) => count.attribute?.name ?? []);
+  const attributes = attributesOf(metrics);
   const instruments = counted.map(({ name }) => instrumentConstant(name));
   return [
     HEADER,
     [
-      namedImports([...new Set(attributes)].toSorted().map(attributeConstant), './attributes.js'),
+      namedImports(attributes.map(attributeConstant), './attributes.js'),
       namedImports([...instruments, 'type Instrument'], './instruments.js'),
     ].join(''),
     countsType(counted),
     SERIES_TYPE,
     table(counted),
+    ownAttributes(attributes),
   ].join('\n');
+}
+
+/** Those that metrics set by themselves; which model a generation ran comes from the host. */
+function attributesOf(metrics: readonly Metric[]): readonly string[] {
+  const names = metrics.flatMap(({ attributes }) => attributes.map(({ name }) => name));
+  return [...new Set(names)].filter((name) => !name.startsWith('gen_ai.')).toSorted();
+}
+
+function ownAttributes(attributes: readonly string[]): string {
+  const comment = docComment(['What metrics set by themselves, and no host may give them.']);
+  const lines = attributes.map((name) => `${attributeConstant(name)},`);
+  return `${comment}\n${block('export const METRIC_ATTRIBUTES: readonly string[] = [', lines, '];')}`;
 }
 
 function countsType(counted: readonly Counted[]): string {

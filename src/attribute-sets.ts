@@ -1,9 +1,27 @@
 import type { Attributes, AttributeValue } from '@opentelemetry/api';
 import { ATTR_OTEL_METRIC_OVERFLOW } from '../semconv/attributes.js';
+import { COUNTED, METRIC_ATTRIBUTES } from '../semconv/counted.js';
+import { problems, warnOnce } from './guard.js';
 import { refuseArgument } from './scheduler/error.js';
 
-/** At depth 8 this stays below the 2,000 series for each metric at which the SDK cuts off. */
 export const DEFAULT_MAX_ATTRIBUTE_SETS = 100;
+
+/** The SDK keeps this many series of a metric apart; what comes later it adds up wrongly. */
+export const MAX_SERIES = 1999;
+
+/**
+ * The most attribute sets that are kept apart whatever was asked for, so that the metric with the most
+ * series for each set stays below {@link MAX_SERIES}. One more stands for all others.
+ */
+export const MAX_ATTRIBUTE_SETS = (() => {
+  const series = COUNTED.map(
+    ({ instrument }) => COUNTED.filter((other) => other.instrument === instrument).length,
+  );
+  return Math.floor(MAX_SERIES / Math.max(...series)) - 1;
+})();
+
+/** A host's attribute of such a name would make two series of one identity. */
+const RESERVED: ReadonlySet<string> = new Set([...METRIC_ATTRIBUTES, ATTR_OTEL_METRIC_OVERFLOW]);
 
 /** Attributes that are kept apart from others, with the key that tells them apart. */
 export interface AttributeSet {
@@ -29,23 +47,29 @@ export class AttributeSets {
 
   /**
    * The set that stands for these attributes: for new ones beyond the limit, the overflow. Entries
-   * that are no attribute values are left out.
+   * that are no attribute values, and those that metrics set by themselves, are left out.
+   *
+   * @param given those of the host.
+   * @param own those of this package.
    */
-  get(attributes: Attributes | null | undefined, limit: number): AttributeSet {
-    const text = textOf(attributes);
-    if (text === undefined) return this.#find(attributes, limit);
+  get(given: Attributes | null | undefined, limit: number, own: Attributes = NONE): AttributeSet {
+    const text = textOf(given, textOf(own, ''));
+    if (text === undefined) return this.#find(given, limit, own);
     const known = this.#byText.get(text);
     if (known !== undefined) return known;
-    const set = this.#find(attributes, limit);
+    const set = this.#find(given, limit, own);
     if (set !== OVERFLOW && this.#byText.size < limit) this.#byText.set(text, set);
     return set;
   }
 
-  #find(attributes: Attributes | null | undefined, limit: number): AttributeSet {
-    const { key, attributes: clean } = setOf(cleaned(attributes));
+  #find(given: Attributes | null | undefined, limit: number, own: Attributes): AttributeSet {
+    const { key, attributes: clean } = setOf({ ...cleaned(given), ...own });
     const known = this.#sets.get(key);
     if (known !== undefined) return known;
-    if (this.#sets.size >= limit) return OVERFLOW;
+    if (this.#sets.size >= Math.min(limit, MAX_ATTRIBUTE_SETS)) {
+      problems.overflow++;
+      return OVERFLOW;
+    }
     const set = { key, attributes: structuredClone(clean) };
     this.#sets.set(key, set);
     return set;
@@ -57,13 +81,20 @@ export function keyOf(attributes: Attributes): string {
   return JSON.stringify(Object.entries(attributes).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
+const NONE: Attributes = {};
+
 /**
  * A text of its own for each list of attributes, the lengths before what they are of; `undefined`
  * where a value is not a string, a boolean or a finite number.
+ *
+ * @param start what it begins with.
  */
-function textOf(attributes: Attributes | null | undefined): string | undefined {
-  let text = '';
-  for (const name of Object.keys(attributes ?? {})) {
+function textOf(
+  attributes: Attributes | null | undefined,
+  start: string | undefined,
+): string | undefined {
+  let text = start;
+  for (const name of Object.keys(attributes ?? NONE)) {
     const value = attributes?.[name];
     if (!isPrimitive(value)) return undefined;
     const written = String(value);
@@ -77,9 +108,20 @@ function setOf(attributes: Attributes): AttributeSet {
 }
 
 function cleaned(attributes: Attributes | null | undefined): Attributes {
-  return Object.fromEntries(
-    Object.entries(attributes ?? {}).filter(([, value]) => isAttributeValue(value)),
+  return Object.fromEntries(Object.entries(attributes ?? NONE).filter(isUsable));
+}
+
+function isUsable([name, value]: [string, AttributeValue | undefined]): boolean {
+  if (value === undefined) return false;
+  const isReserved = RESERVED.has(name);
+  if (!isReserved && isAttributeValue(value)) return true;
+  problems.dropped_attribute++;
+  warnOnce(
+    isReserved
+      ? `the metric attribute ${name} is set by the conventions; the one that was given is dropped`
+      : 'a metric attribute that is not a string, a finite number, a boolean or an array of them is dropped',
   );
+  return false;
 }
 
 function isAttributeValue(value: AttributeValue | undefined): boolean {

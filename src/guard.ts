@@ -1,10 +1,29 @@
 import { diag } from '@opentelemetry/api';
+import { LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES } from '../semconv/attributes.js';
 
 /** Name of the instrumentation scope under which this package emits. */
 export const SCOPE_NAME = 'llama-stage-otel';
 
 /** Version of the instrumentation scope: that of the package. */
 export const SCOPE_VERSION = '0.1.0';
+
+/** Names the conventions that the scope follows, and their version. */
+export const SCHEMA_URL = `https://llama-stage-otel.invalid/schemas/${SCOPE_VERSION}`;
+
+/** A kind of trouble of the telemetry itself: `llama_stage.telemetry.problem`. */
+export type Problem = (typeof LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES)[number];
+
+type Problems = Record<Problem, number>;
+
+/** Shared by all copies of this package in the process, as a process has one telemetry. */
+const PROBLEMS = Symbol.for('llama-stage-otel.problems@1');
+const onGlobal = globalThis as { [PROBLEMS]?: Problems };
+onGlobal[PROBLEMS] ??= Object.fromEntries(
+  LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES.map((problem) => [problem, 0]),
+) as Problems;
+
+/** How many problems of each kind there were in this process. */
+export const problems: Problems = onGlobal[PROBLEMS];
 
 /** Telemetry that runs within the host's own calls: where it fails, the host does not. */
 export class Guard {
@@ -25,8 +44,9 @@ export class Guard {
     }
   }
 
-  /** Reports the first error through the API's `diag`, and no other. It never throws. */
+  /** Counts an error, and reports the first one through the API's `diag`. It never throws. */
   readonly report = (error: unknown): void => {
+    problems.failure++;
     if (this.#hasReported) return;
     this.#hasReported = true;
     try {

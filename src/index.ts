@@ -16,6 +16,7 @@ export { VerifyWindowError, type VerifyWindowErrorCode } from './scheduler/error
 export type { SchedulerObserver } from './scheduler/observer.js';
 export {
   parseResponseTimings,
+  type ReportedStats,
   type ResponseTimings,
   responseTimings,
 } from './scheduler/response-timings.js';

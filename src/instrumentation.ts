@@ -76,8 +76,8 @@ export class VerifyWindowInstrumentation {
   #isEnabled = false;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a limit out of its range. */
-  constructor(options: VerifyWindowInstrumentationOptions = {}) {
-    const { histograms, ...config } = options;
+  constructor(options?: VerifyWindowInstrumentationOptions) {
+    const { histograms, ...config } = options ?? {};
     this.#metrics = new VerifyWindowMetrics(histograms === undefined ? {} : { histograms });
     this.#metrics.disable();
     this.#config = this.#apply(config);
@@ -119,8 +119,8 @@ export class VerifyWindowInstrumentation {
    *
    * @throws {VerifyWindowError} `invalid_argument` for a limit out of its range.
    */
-  setConfig(config: VerifyWindowInstrumentationConfig = {}): void {
-    this.#config = this.#apply(config);
+  setConfig(config?: VerifyWindowInstrumentationConfig): void {
+    this.#config = this.#apply(config ?? {});
     this.#switchMetrics();
   }
 

@@ -1,8 +1,8 @@
 import type { Attributes, MeterProvider, TracerProvider } from '@opentelemetry/api';
 import type { HistogramBackend } from './histograms/histogram-backend.js';
 import { VerifyWindowMetrics } from './metrics/verify-window-metrics.js';
+import type { ReportedStats } from './scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from './scheduler/scheduler.js';
-import type { VerifyWindowStats } from './scheduler/stats.js';
 import {
   type Generation,
   type GenerationOptions,
@@ -82,8 +82,8 @@ export class PipelineTelemetry {
   readonly #generations: GenerationTelemetry;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a limit out of its range. */
-  constructor(options: PipelineTelemetryOptions = {}) {
-    this.#options = options;
+  constructor(options?: PipelineTelemetryOptions) {
+    this.#options = options ?? {};
     this.#metrics = new VerifyWindowMetrics(options);
     this.#tracer = new VerifyWindowTracer(options);
     this.#generations = new GenerationTelemetry({ ...options, metrics: this.#metrics });
@@ -124,12 +124,25 @@ export class PipelineTelemetry {
   }
 
   /**
+   * Counts that the output of a generation was compared with that of a serial control, token for token
+   * (question 9): by `llama_stage.generation.control_comparisons`.
+   *
+   * @param isEqual whether every token was the same.
+   */
+  recordControlComparison(isEqual: boolean, attributes: Attributes = {}): void {
+    this.#metrics.recordControlComparison(isEqual, {
+      ...this.#options.metricAttributes,
+      ...attributes,
+    });
+  }
+
+  /**
    * Counts a finished generation of which only the statistics are known, as `parseResponseTimings`
    * gives them, for a proxy or a client that never held the scheduler.
    *
    * @throws {VerifyWindowError} `invalid_argument` where the statistics contradict themselves.
    */
-  recordGeneration(stats: VerifyWindowStats, attributes: Attributes = {}): void {
+  recordGeneration(stats: ReportedStats | undefined, attributes: Attributes = {}): void {
     this.#metrics.recordGeneration(stats, { ...this.#options.metricAttributes, ...attributes });
   }
 }

@@ -11,7 +11,7 @@ import {
   type PushMetricExporter,
 } from '@opentelemetry/sdk-metrics';
 import type { HistogramInstrument } from '../../semconv/instruments.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
+import { SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
 import { ExplicitBuckets } from './explicit-buckets.js';
 import { ExponentialBuckets } from './exponential-buckets.js';
 import { type HistogramPoint, Point, type PointSource } from './point.js';
@@ -35,12 +35,18 @@ export interface HistogramProducerOptions {
    * explicit, with the boundaries of the conventions.
    */
   readonly aggregation?: HistogramAggregation;
+  /**
+   * Explicit boundaries by the name of a metric, in its unit and rising, in place of those of the
+   * conventions: for a pipeline that is deeper, or whose windows take longer.
+   */
+  readonly boundaries?: Readonly<Record<string, readonly number[]>>;
 }
 
 /** Hands the pre-aggregated histograms to one reader. */
 export class HistogramProducer implements MetricProducer, PointSource {
   readonly #temporality: AggregationTemporality;
   readonly #aggregation: HistogramAggregation;
+  readonly #boundaries: ReadonlyMap<string, readonly number[]>;
   readonly #flush: () => void;
   readonly #points = new Map<HistogramInstrument, Point[]>();
   #lastCollectionMs = 0;
@@ -58,6 +64,9 @@ export class HistogramProducer implements MetricProducer, PointSource {
           type: AggregationType.DEFAULT,
         },
     );
+    this.#boundaries = new Map(
+      Object.entries(options.boundaries ?? {}).map(([name, own]) => [name, rising(name, own)]),
+    );
     this.#flush = flush;
   }
 
@@ -67,9 +76,10 @@ export class HistogramProducer implements MetricProducer, PointSource {
     if (aggregation.type === AggregationType.DROP) return undefined;
     const ownBoundaries = instrument.options.advice.explicitBucketBoundaries;
     const boundaries =
-      (aggregation.type === AggregationType.EXPLICIT_BUCKET_HISTOGRAM &&
+      this.#boundaries.get(instrument.name) ??
+      ((aggregation.type === AggregationType.EXPLICIT_BUCKET_HISTOGRAM &&
         aggregation.options?.boundaries) ||
-      ownBoundaries;
+        ownBoundaries);
     const options = 'options' in aggregation ? aggregation.options : undefined;
     const point = new Point({
       attributes,
@@ -98,7 +108,7 @@ export class HistogramProducer implements MetricProducer, PointSource {
       return dataPoints.length === 0 ? [] : [this.#metric(instrument, dataPoints)];
     });
     this.#lastCollectionMs = nowMs;
-    const scope = { name: SCOPE_NAME, version: SCOPE_VERSION };
+    const scope = { name: SCOPE_NAME, version: SCOPE_VERSION, schemaUrl: SCHEMA_URL };
     return {
       resourceMetrics: {
         resource: NO_RESOURCE,
@@ -128,6 +138,19 @@ const NO_RESOURCE: CollectionResult['resourceMetrics']['resource'] = {
   merge: (other) => other ?? NO_RESOURCE,
   getRawAttributes: () => [],
 };
+
+/** A copy of boundaries that are finite, and rise. */
+function rising(name: string, boundaries: readonly number[]): readonly number[] {
+  const isRising =
+    Array.isArray(boundaries) &&
+    boundaries.every(
+      (boundary, i) => Number.isFinite(boundary) && !(boundary <= boundaries[i - 1]),
+    );
+  if (!isRising) {
+    throw new RangeError(`the boundaries of ${name} must be finite numbers that rise`);
+  }
+  return [...boundaries];
+}
 
 function isExponential({ type }: HistogramAggregation): boolean {
   return type === AggregationType.EXPONENTIAL_HISTOGRAM;

@@ -91,7 +91,8 @@ export class Point {
     const value = buckets.toValue();
     return {
       attributes: this.#attributes,
-      startTime: toHrTime(startMs),
+      // The wall clock may have been set back meanwhile.
+      startTime: toHrTime(Math.min(startMs, endMs)),
       endTime: toHrTime(endMs),
       value: this.#recordMinMax ? value : withoutMinMax(value),
     };

@@ -30,13 +30,13 @@ export class PreaggregatedHistograms implements HistogramBackend {
   /**
    * Makes the producer for one reader.
    *
-   * @throws {RangeError} for a `maxSize` of exponential histograms that is not an integer of at
-   * least 2.
+   * @throws {RangeError} if `maxSize` of exponential histograms is not an integer of at least 2, and
+   * if `boundaries` are not finite numbers that rise.
    */
-  producer(options: HistogramProducerOptions = {}): HistogramProducer {
+  producer(options?: HistogramProducerOptions): HistogramProducer {
     // What was recorded before belongs to the producers before.
     this.#flush();
-    const producer = new HistogramProducer(options, () => this.#flush());
+    const producer = new HistogramProducer(options ?? {}, () => this.#flush());
     this.#producers.push(producer);
     for (const recorder of this.#recorders.values()) recorder.addProducer(producer);
     return producer;

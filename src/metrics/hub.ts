@@ -8,23 +8,37 @@ import {
   type Observable,
 } from '@opentelemetry/api';
 import {
+  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
   ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+  ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
+  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUES,
   LLAMA_STAGE_GENERATION_OUTCOME_VALUES,
+  LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES,
 } from '../../semconv/attributes.js';
 import {
+  INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
   INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
+  INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME,
   type Instrument,
 } from '../../semconv/instruments.js';
 import { shared } from '../attach.js';
-import { type AttributeSet, AttributeSets } from '../attribute-sets.js';
-import { Guard, SCOPE_NAME, SCOPE_VERSION, warnOnce } from '../guard.js';
+import {
+  type AttributeSet,
+  AttributeSets,
+  MAX_ATTRIBUTE_SETS,
+  MAX_SERIES,
+} from '../attribute-sets.js';
+import { Guard, problems, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION, warnOnce } from '../guard.js';
 import { type HistogramBackend, MeterHistograms } from '../histograms/histogram-backend.js';
 import { COUNTERS, GAUGES } from './counted-series.js';
-import { OccupancyTimes, type Reading, type SchedulerGroup } from './scheduler-group.js';
+import { addTo, OccupancyTimes, type Reading, type SchedulerGroup } from './scheduler-group.js';
 
 /** The instruments of the pulled counters, each once. */
 const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
@@ -32,7 +46,11 @@ const PULLED_COUNTERS: ReadonlySet<Instrument> = new Set([
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME,
   INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
+  INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS,
 ]);
 
 /**
@@ -50,15 +68,18 @@ export class Hub {
   readonly stageSets = new AttributeSets();
   readonly #meter: Meter;
   readonly #observables = new Map<Instrument, Observable>();
-  /** How many generations ended in each way, by attribute set. */
-  readonly #generations = new Map<AttributeSet, GenerationCount[]>();
+  readonly #generations = new Map<AttributeSet, GenerationCounts>();
+  readonly #comparisons = new Map<AttributeSet, CountedValue[]>();
+  readonly #problemsBefore = { ...problems };
+  /** How many series of occupancy levels there may still be. */
+  #levelsLeft = MAX_SERIES;
   readonly #series = new Map<string, SeriesSet>();
   readonly #guard = new Guard('collecting verify-window metrics failed');
   #histograms: HistogramBackend;
 
   constructor(provider: MeterProvider) {
     this.provider = provider;
-    this.#meter = provider.getMeter(SCOPE_NAME, SCOPE_VERSION);
+    this.#meter = provider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL });
     this.#histograms = new MeterHistograms(this.#meter);
     if (this.isWaiting) return;
     for (const instrument of PULLED_COUNTERS) {
@@ -69,6 +90,11 @@ export class Hub {
       const { name, options } = instrument;
       this.#observables.set(instrument, this.#meter.createObservableUpDownCounter(name, options));
     }
+    const { name, options } = INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE;
+    this.#observables.set(
+      INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
+      this.#meter.createObservableGauge(name, options),
+    );
     this.#meter.addBatchObservableCallback(
       (result) => this.#observe(result),
       [...this.#observables.values()],
@@ -101,18 +127,31 @@ export class Hub {
     for (const set of this.#series.values()) set.useHistograms(backend);
   }
 
-  /** Counts a generation that has ended. Its set is one of {@link Hub.generationSets}. */
-  countGeneration(set: AttributeSet, outcome: GenerationOutcome): void {
-    let counts = this.#generations.get(set);
-    if (counts === undefined) {
-      counts = LLAMA_STAGE_GENERATION_OUTCOME_VALUES.map((value) => ({
-        outcome: value,
-        attributes: { ...set.attributes, [ATTR_LLAMA_STAGE_GENERATION_OUTCOME]: value },
-        count: 0,
-      }));
-      this.#generations.set(set, counts);
-    }
-    for (const entry of counts) if (entry.outcome === outcome) entry.count++;
+  /** The counts of generations of a set, which is one of {@link Hub.generationSets}. */
+  generationCounts(set: AttributeSet): GenerationCounts {
+    return getOrMake(this.#generations, set, () => ({
+      outputTokens: 0,
+      outcomes: countedValues(
+        set,
+        ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
+        LLAMA_STAGE_GENERATION_OUTCOME_VALUES,
+      ),
+    }));
+  }
+
+  /** Counts a comparison with a control. The set is one of {@link Hub.sets}. */
+  countComparison(set: AttributeSet, isEqual: boolean): void {
+    countValue(this.#comparisonCounts(set), isEqual ? 'equal' : 'different');
+  }
+
+  #comparisonCounts(set: AttributeSet): CountedValue[] {
+    return getOrMake(this.#comparisons, set, () =>
+      countedValues(
+        set,
+        ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
+        LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUES,
+      ),
+    );
   }
 
   /** Reports this group from now on, also one that was held. */
@@ -120,7 +159,7 @@ export class Hub {
     const { key, attributes } = group.set;
     let set = this.#series.get(key);
     if (set === undefined) {
-      set = new SeriesSet(attributes);
+      set = new SeriesSet(attributes, this.#grantLevels(group.maxAttributeSets));
       this.#series.set(key, set);
     }
     set.join(group);
@@ -134,23 +173,77 @@ export class Hub {
     else set?.hold(group);
   }
 
+  /**
+   * How many occupancy levels a further attribute set gets series for: an equal part of what is left,
+   * with one kept back for every set that may yet come.
+   */
+  #grantLevels(limit: number): number {
+    const known = this.#series.size;
+    const sets = Math.max(1, Math.min(limit, MAX_ATTRIBUTE_SETS) + 1 - known);
+    const keptBack = Math.max(0, MAX_ATTRIBUTE_SETS - known);
+    const levels = Math.min(Math.floor(this.#levelsLeft / sets), this.#levelsLeft - keptBack);
+    this.#levelsLeft -= levels;
+    return Math.max(1, levels);
+  }
+
   #observe(result: BatchObservableResult): void {
     const find = (instrument: Instrument) => this.#observables.get(instrument) as Observable;
     for (const set of this.#series.values()) this.#guard.run(() => set.observe(result, find));
-    const generations = find(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT);
-    for (const counts of this.#generations.values()) {
-      for (const { count, attributes } of counts) result.observe(generations, count, attributes);
+    const observe = (instrument: Instrument, counts: readonly CountedValue[]) => {
+      const observable = find(instrument);
+      for (const { count, attributes } of counts) result.observe(observable, count, attributes);
+    };
+    for (const [set, { outcomes, outputTokens }] of this.#generations) {
+      observe(INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, outcomes);
+      const tokens = find(INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS);
+      result.observe(tokens, outputTokens, set.attributes);
+    }
+    for (const counts of this.#comparisons.values()) {
+      observe(INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS, counts);
+    }
+    const observable = find(INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS);
+    for (const problem of LLAMA_STAGE_TELEMETRY_PROBLEM_VALUES) {
+      const count = problems[problem] - this.#problemsBefore[problem];
+      if (count === 0) continue;
+      result.observe(observable, count, { [ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM]: problem });
     }
   }
 }
 
-/** `llama_stage.generation.outcome`. */
-type GenerationOutcome = (typeof LLAMA_STAGE_GENERATION_OUTCOME_VALUES)[number];
+/** What the generations of one attribute set come to. */
+export interface GenerationCounts {
+  /** Committed so far, also by those under way. */
+  outputTokens: number;
+  /** How many ended in each way. */
+  readonly outcomes: CountedValue[];
+}
 
-interface GenerationCount {
-  readonly outcome: GenerationOutcome;
+/** A series for one value of an attribute. Each value has one from the start, so that the first rise shows. */
+interface CountedValue {
+  readonly value: string;
   readonly attributes: Attributes;
   count: number;
+}
+
+function countedValues(set: AttributeSet, name: string, values: readonly string[]): CountedValue[] {
+  return values.map((value) => ({
+    value,
+    attributes: { ...set.attributes, [name]: value },
+    count: 0,
+  }));
+}
+
+export function countValue(counts: readonly CountedValue[], value: string, times = 1): void {
+  for (const counted of counts) if (counted.value === value) counted.count += times;
+}
+
+function getOrMake<Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value): Value {
+  let value = map.get(key);
+  if (value === undefined) {
+    value = make();
+    map.set(key, value);
+  }
+  return value;
 }
 
 /** Finds the observable that stands for an instrument. */
@@ -159,6 +252,8 @@ type FindObservable = (instrument: Instrument) => Observable;
 /** All series with the same attributes. */
 class SeriesSet {
   readonly #attributes: Attributes;
+  /** The highest level with a series of its own, which stands for all above it, too. */
+  readonly #highestLevel: number;
   /** The groups, each with what is reported of it while it is held. */
   readonly #groups = new Map<SchedulerGroup, Reading | undefined>();
   readonly #counterAttributes: readonly Attributes[];
@@ -170,8 +265,10 @@ class SeriesSet {
    */
   readonly #reported = new Map<object | number, number>();
 
-  constructor(attributes: Attributes) {
+  /** @param levels how many occupancy levels may have series. */
+  constructor(attributes: Attributes, levels: number) {
     this.#attributes = attributes;
+    this.#highestLevel = levels - 1;
     this.#counterAttributes = COUNTERS.map((series) => ({ ...attributes, ...series.attributes }));
   }
 
@@ -185,7 +282,7 @@ class SeriesSet {
 
   hold(group: SchedulerGroup): void {
     if (!this.#groups.has(group) || this.#groups.get(group) !== undefined) return;
-    this.#groups.set(group, { ...group.read(), gauges: GAUGES.map(() => 0) });
+    this.#groups.set(group, { ...group.read(), gauges: GAUGES.map(() => 0), oldestAgeMs: 0 });
   }
 
   useHistograms(backend: HistogramBackend): void {
@@ -195,7 +292,7 @@ class SeriesSet {
   }
 
   observe(result: BatchObservableResult, find: FindObservable): void {
-    const { counters, gauges, occupancy } = this.#read();
+    const { counters, gauges, occupancy, oldestAgeMs } = this.#read();
     COUNTERS.forEach((series, index) => {
       const value = this.#rising(series, counters[index] ?? 0);
       result.observe(find(series.instrument), value, this.#counterAttributes[index]);
@@ -203,6 +300,8 @@ class SeriesSet {
     GAUGES.forEach(({ instrument }, index) => {
       result.observe(find(instrument), gauges[index] ?? 0, this.#attributes);
     });
+    const oldest = find(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE);
+    result.observe(oldest, oldestAgeMs / 1000, this.#attributes);
     this.#observeOccupancy(result, find, occupancy);
   }
 
@@ -210,36 +309,42 @@ class SeriesSet {
     const counters = COUNTERS.map(() => 0);
     const gauges = GAUGES.map(() => 0);
     const occupancy = new OccupancyTimes();
+    let oldestAgeMs = 0;
     for (const [group, held] of this.#groups) {
       const reading = held ?? group.read();
-      reading.counters.forEach((value, index) => {
-        counters[index] = (counters[index] ?? 0) + value;
-      });
-      reading.gauges.forEach((value, index) => {
-        gauges[index] = (gauges[index] ?? 0) + value;
-      });
+      addTo(counters, reading.counters);
+      addTo(gauges, reading.gauges);
       occupancy.addTimes(reading.occupancy);
+      oldestAgeMs = Math.max(oldestAgeMs, reading.oldestAgeMs);
     }
-    return { counters, gauges, occupancy };
+    return { counters, gauges, occupancy, oldestAgeMs };
   }
 
   #observeOccupancy(
     result: BatchObservableResult,
     find: FindObservable,
-    { byLevel, parallelMs, fullMs }: OccupancyTimes,
+    { byLevel, fullMs, parallelMs, windowMs }: OccupancyTimes,
   ): void {
     const byLevelTime = find(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME);
-    byLevel.forEach((ms, level) => {
+    this.#withinLevels(byLevel).forEach((ms, level) => {
       this.#levelAttributes[level] ??= {
         ...this.#attributes,
         [ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL]: level,
       };
       result.observe(byLevelTime, this.#rising(level, ms / 1000), this.#levelAttributes[level]);
     });
-    const parallel = INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME;
-    result.observe(find(parallel), this.#rising(parallel, parallelMs / 1000), this.#attributes);
-    const full = INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME;
-    result.observe(find(full), this.#rising(full, fullMs / 1000), this.#attributes);
+    const observe = (instrument: Instrument, ms: number) =>
+      result.observe(find(instrument), this.#rising(instrument, ms / 1000), this.#attributes);
+    observe(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_TIME, parallelMs);
+    observe(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_TIME, fullMs);
+    observe(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME, windowMs);
+  }
+
+  #withinLevels(byLevel: readonly number[]): readonly number[] {
+    const highest = this.#highestLevel;
+    if (byLevel.length <= highest + 1) return byLevel;
+    const shared = byLevel.slice(highest).reduce((total, ms) => total + ms, 0);
+    return [...byLevel.slice(0, highest), shared];
   }
 
   #rising(series: object | number, value: number): number {
@@ -263,7 +368,10 @@ function hubOf(provider: MeterProvider): Hub {
 }
 
 function isReal(provider: MeterProvider | undefined): provider is MeterProvider {
-  return provider !== undefined && !isNoop(provider.getMeter(SCOPE_NAME, SCOPE_VERSION));
+  return (
+    provider !== undefined &&
+    !isNoop(provider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL }))
+  );
 }
 
 /** By its name too, as each copy of the API has a meter of its own that does nothing. */

@@ -12,16 +12,19 @@ import {
 } from '../../semconv/instruments.js';
 import { type Attachment, countingOf } from '../attach.js';
 import type { AttributeSet } from '../attribute-sets.js';
+import { problems } from '../guard.js';
 import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
 import { Counts, type Tally, tallyOf, type WindowVerdict } from '../scheduler/counts.js';
 import {
   type Discoverable,
-  PENDING_MS,
+  type PresentTimes,
+  READ_NOW,
   type SchedulerInternals,
   SweptSet,
   UNSUBSCRIBE,
 } from '../scheduler/discovery.js';
 import type { VerifyWindowErrorCode } from '../scheduler/error.js';
+import type { ReportedStats } from '../scheduler/response-timings.js';
 import type { VerifyWindowObserver, VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import { occupancyOf, type VerifyWindowStats } from '../scheduler/stats.js';
 import type { VerifyWindow, WindowOutcome } from '../scheduler/verify-window.js';
@@ -34,6 +37,8 @@ export interface Reading {
   /** By index of {@link GAUGES}. */
   readonly gauges: number[];
   readonly occupancy: OccupancyTimes;
+  /** Of the oldest window in flight now. */
+  readonly oldestAgeMs: number;
 }
 
 /** The bridge that a group belongs to, as its groups see it. */
@@ -41,6 +46,7 @@ export interface Bridge {
   readonly isEnabled: boolean;
   /** To which it reports. */
   readonly hub: unknown;
+  readonly maxAttributeSets: number;
   /** Moves to the present provider, where that has changed. */
   followProvider(): void;
   report(error: unknown): void;
@@ -86,12 +92,12 @@ export class CountedScheduler implements Attachment {
     return this.group.release(scheduler, this);
   }
 
-  /** Reads how long the scheduler has been at its present level, and remembers it. */
-  see(scheduler: Discoverable): number {
+  /** Reads how long the scheduler's present state has lasted, and remembers it. */
+  see(scheduler: Discoverable): PresentTimes {
     const { opened, lifetimeMs } = this.counts;
-    const pendingMs = scheduler[PENDING_MS]();
-    this.seen = { opened, lifetimeMs, pendingMs };
-    return pendingMs;
+    const times = scheduler[READ_NOW]();
+    this.seen = { opened, lifetimeMs, pendingMs: times.pendingMs };
+    return times;
   }
 
   /** What the last collection saw, unless the scheduler has moved on since. */
@@ -126,6 +132,10 @@ export class SchedulerGroup implements VerifyWindowObserver {
 
   get isEnabled(): boolean {
     return this.#bridge.isEnabled;
+  }
+
+  get maxAttributeSets(): number {
+    return this.#bridge.maxAttributeSets;
   }
 
   /** What tells two groups apart that a scheduler may be in. */
@@ -172,7 +182,7 @@ export class SchedulerGroup implements VerifyWindowObserver {
   }
 
   /** Adds a generation of which only the statistics are known. */
-  addGeneration(stats: VerifyWindowStats): void {
+  addGeneration(stats: ReportedStats): void {
     this.#addEnded(countsOf(stats), undefined);
     if (this.#bridge.isEnabled) recordGeneration(this.#histograms, stats, stats);
   }
@@ -182,6 +192,7 @@ export class SchedulerGroup implements VerifyWindowObserver {
     const counters = COUNTERS.map(() => 0);
     const gauges = GAUGES.map(() => 0);
     const occupancy = new OccupancyTimes();
+    let oldestAgeMs = 0;
     for (const counted of this.#live.entries) {
       const scheduler = counted.reference.deref();
       if (scheduler === undefined) {
@@ -189,17 +200,16 @@ export class SchedulerGroup implements VerifyWindowObserver {
         continue;
       }
       const { counts, base } = counted;
-      const pendingMs = counted.see(scheduler);
+      const times = counted.see(scheduler);
+      oldestAgeMs = Math.max(oldestAgeMs, times.oldestAgeMs);
       addSeries(counters, COUNTERS, counts, base);
       addSeries(gauges, GAUGES, counts, undefined);
       occupancy.addAll(counts, base);
-      occupancy.add(counts.inFlight, pendingMs, counts.depth);
+      occupancy.add(counts.inFlight, times.pendingMs, counts.depth);
     }
-    this.#ended.forEach((value, index) => {
-      counters[index] = (counters[index] ?? 0) + value;
-    });
+    addTo(counters, this.#ended);
     occupancy.addTimes(this.#endedOccupancy);
-    return { counters, gauges, occupancy };
+    return { counters, gauges, occupancy, oldestAgeMs };
   }
 
   opened(scheduler: VerifyWindowScheduler): void {
@@ -263,6 +273,7 @@ export class SchedulerGroup implements VerifyWindowObserver {
   #foldForgotten(counted: CountedScheduler): void {
     const { counts } = counted;
     const { inFlight } = counts;
+    problems.forgotten_scheduler++;
     counts.occupancyMs[inFlight] = (counts.occupancyMs[inFlight] ?? 0) + counted.pendingSeen;
     counts.dropAll('closed');
     counts.isClosed = true;
@@ -297,8 +308,21 @@ function addSeries(
 ): void {
   for (let index = 0; index < series.length; index++) {
     const { read } = series[index] as Series;
-    sums[index] = (sums[index] ?? 0) + read(counts) - (base === undefined ? 0 : read(base));
+    const own = read(counts) - (base === undefined ? 0 : read(base));
+    sums[index] = saturated((sums[index] ?? 0) + own);
   }
+}
+
+/** Adds numbers to others, place by place. */
+export function addTo(sums: number[], values: readonly number[]): void {
+  values.forEach((value, index) => {
+    sums[index] = saturated((sums[index] ?? 0) + value);
+  });
+}
+
+/** A sum that can still be exported: one of absurd durations is infinite, or the difference of two. */
+function saturated(sum: number): number {
+  return Number.isNaN(sum) ? Number.MAX_VALUE : Math.min(sum, Number.MAX_VALUE);
 }
 
 type OccupancyCounts = Pick<Tally, 'depth' | 'occupancyMs'>;
@@ -310,12 +334,15 @@ export class OccupancyTimes {
   parallelMs = 0;
   /** Time with as many in flight as the scheduler's own depth allows. */
   fullMs = 0;
+  /** Time that windows were in flight, added up over the windows. */
+  windowMs = 0;
 
   add(level: number, ms: number, depth: number): void {
     while (this.byLevel.length <= level) this.byLevel.push(0);
     this.byLevel[level] = (this.byLevel[level] ?? 0) + ms;
     if (level >= 2) this.parallelMs += ms;
     if (level === depth) this.fullMs += ms;
+    this.windowMs += level * ms;
   }
 
   addAll({ depth, occupancyMs }: OccupancyCounts, base?: Tally): void {
@@ -325,9 +352,8 @@ export class OccupancyTimes {
   }
 
   addTimes(other: OccupancyTimes): void {
-    other.byLevel.forEach((ms, level) => {
-      this.byLevel[level] = (this.byLevel[level] ?? 0) + ms;
-    });
+    addTo(this.byLevel, other.byLevel);
+    this.windowMs += other.windowMs;
     this.parallelMs += other.parallelMs;
     this.fullMs += other.fullMs;
   }
@@ -337,13 +363,15 @@ export class OccupancyTimes {
  * The counts of a generation of which only the statistics are known. Its windows are all retired,
  * but nobody told by which verdict: they count as `unverified`, and no token is made up for them.
  */
-function countsOf(stats: VerifyWindowStats): Tally {
-  const { directReturnUpstreamOpened, directReturnReverseFallback } = stats;
+function countsOf(stats: ReportedStats): Tally {
+  const { directReturnUpstreamOpened = false, directReturnReverseFallback = false } = stats;
+  const { horizonRefillMisses = 0, horizonRefillSuccesses = 0, horizonRefillTokens = 0 } = stats;
   return {
     ...tallyOf(new Counts(stats.depth)),
     ...stats,
     completed: { full_accept: 0, partial_accept: 0, reject: 0, stale: 0, unverified: stats.opened },
-    horizonRefills: { success: stats.horizonRefillSuccesses, miss: stats.horizonRefillMisses },
+    horizonRefills: { success: horizonRefillSuccesses, miss: horizonRefillMisses },
+    horizonRefillTokens,
     directReturns: {
       upstream_opened: Number(directReturnUpstreamOpened),
       reverse_fallback: Number(directReturnReverseFallback),

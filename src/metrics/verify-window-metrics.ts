@@ -3,9 +3,12 @@ import { attach } from '../attach.js';
 import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend } from '../histograms/histogram-backend.js';
-import { parseResponseTimings, responseTimings } from '../scheduler/response-timings.js';
+import {
+  parseResponseTimings,
+  type ReportedStats,
+  responseTimings,
+} from '../scheduler/response-timings.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
-import type { VerifyWindowStats } from '../scheduler/stats.js';
 import { type Hub, HubSource } from './hub.js';
 import { type Bridge, CountedScheduler, SchedulerGroup } from './scheduler-group.js';
 
@@ -14,9 +17,9 @@ export interface VerifyWindowMetricsOptions {
   readonly meterProvider?: MeterProvider;
   /**
    * How many different attribute sets are kept apart on a meter provider: an integer of at least 1.
-   * Schedulers with further ones are counted together under `otel.metric.overflow`. Default: 100,
-   * which at depth 8 stays below the 2,000 series for each metric at which the SDK cuts off by
-   * itself.
+   * Schedulers with further ones are counted together under `otel.metric.overflow`. More than 284 are
+   * never kept apart, and levels of occupancy that would be series too many share one: so the sums
+   * stay right below the 2,000 series of a metric at which the SDK cuts off. Default: 100.
    */
   readonly maxAttributeSets?: number;
   /**
@@ -42,9 +45,11 @@ export interface VerifyWindowMetricsOptions {
  * | `….completed` | counter | `{window}` | windows retired by their reply, by verdict |
  * | `….dropped` | counter | `{window}` | windows removed without a reply, by reason |
  * | `….errors` | counter | `{error}` | refused calls, by `error.type` |
+ * | `….oldest_age` | gauge | `s` | age of the oldest window in flight |
  * | `….in_flight`, `….capacity` | up-down counter | `{window}` | windows in flight, and how many could be |
  * | `….scheduler.count` | up-down counter | `{scheduler}` | live schedulers |
  * | `….occupancy_time` | counter | `s` | time at each number of windows in flight |
+ * | `….window_time` | counter | `s` | time that windows were in flight, added up |
  * | `….parallel_time`, `….full_time` | counter | `s` | time with two or more, and with `depth`, in flight |
  * | `….recovery_epochs` | counter | `{epoch}` | recovery epochs begun |
  * | `….stale_marked`, `….stale_discarded` | counter | `{window}` | windows marked stale, and drained |
@@ -70,17 +75,21 @@ export class VerifyWindowMetrics {
   readonly #groups = new Map<string, SchedulerGroup>();
   readonly #guard = new Guard('recording verify-window metrics failed');
   /** What the groups see of this bridge. */
-  readonly #bridge: { isEnabled: boolean; hub: Hub } & Bridge;
-  #maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS;
+  readonly #bridge: { isEnabled: boolean; hub: Hub; maxAttributeSets: number } & Bridge;
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxAttributeSets` out of its range. */
-  constructor(options: VerifyWindowMetricsOptions = {}) {
-    const { histograms, maxAttributeSets, meterProvider } = options;
-    if (maxAttributeSets !== undefined) this.setMaxAttributeSets(maxAttributeSets);
+  constructor(options?: VerifyWindowMetricsOptions) {
+    const {
+      histograms,
+      maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS,
+      meterProvider,
+    } = options ?? {};
+    requireLimit(maxAttributeSets);
     this.#source = new HubSource(meterProvider, histograms);
     this.#bridge = {
       isEnabled: true,
       hub: this.#source.hub,
+      maxAttributeSets,
       followProvider: () => this.#followProvider(),
       report: this.#guard.report,
     };
@@ -108,11 +117,26 @@ export class VerifyWindowMetrics {
    * token, no error; and its windows count as completed with the verdict `unverified`. Do not
    * pass statistics of a scheduler that is observed too: it would count twice.
    *
+   * @param stats where there are none, as in the response of another server, nothing is counted.
    * @throws {VerifyWindowError} `invalid_argument` where the statistics contradict themselves.
    */
-  recordGeneration(stats: VerifyWindowStats, attributes: Attributes = {}): void {
-    const checked = parseResponseTimings(responseTimings(stats));
+  recordGeneration(stats: ReportedStats | undefined, attributes: Attributes = {}): void {
+    const checked = stats && parseResponseTimings(responseTimings(stats));
+    if (checked === undefined) return;
     this.#guard.run(() => this.#groupOf(attributes).addGeneration(checked));
+  }
+
+  /**
+   * Counts that the output of a generation was compared with that of a serial control, token for token.
+   *
+   * @param isEqual whether every token was the same.
+   */
+  recordControlComparison(isEqual: boolean, attributes: Attributes = {}): void {
+    this.#guard.run(() => {
+      this.#followProvider();
+      const { hub, isEnabled, maxAttributeSets } = this.#bridge;
+      if (isEnabled) hub.countComparison(hub.sets.get(attributes, maxAttributeSets), isEqual);
+    });
   }
 
   /** Records on this provider from now on, with all that was counted before. */
@@ -130,7 +154,7 @@ export class VerifyWindowMetrics {
    */
   setMaxAttributeSets(limit: number): void {
     requireLimit(limit);
-    this.#maxAttributeSets = limit;
+    this.#bridge.maxAttributeSets = limit;
   }
 
   /**
@@ -171,7 +195,7 @@ export class VerifyWindowMetrics {
   /** The one group that all schedulers with these attributes share. */
   #groupOf(attributes: Attributes): SchedulerGroup {
     this.#followProvider();
-    const set = this.#bridge.hub.sets.get(attributes, this.#maxAttributeSets);
+    const set = this.#bridge.hub.sets.get(attributes, this.#bridge.maxAttributeSets);
     const known = this.#groups.get(set.key);
     if (known !== undefined) return known;
     const group = new SchedulerGroup(this.#bridge, set, this.#source.histograms);

@@ -14,16 +14,24 @@ export const SCHEDULER_CHANNEL = 'llama-stage-otel.scheduler';
  * do not understand each other do not meet.
  */
 export const INTERNALS: unique symbol = Symbol.for('llama-stage-otel.scheduler@1');
-/** Milliseconds since the last transition: they belong to the present occupancy level. */
-export const PENDING_MS: unique symbol = Symbol.for('llama-stage-otel.scheduler.pending-ms@1');
+/** Reads the clock for a collection. */
+export const READ_NOW: unique symbol = Symbol.for('llama-stage-otel.scheduler.read-now@1');
 /** Ends the subscription of an observer. */
 export const UNSUBSCRIBE: unique symbol = Symbol.for('llama-stage-otel.scheduler.unsubscribe@1');
 
 /** A scheduler, as the other layers know one. */
 export interface Discoverable {
   readonly [INTERNALS]: SchedulerInternals;
-  [PENDING_MS](): number;
+  [READ_NOW](): PresentTimes;
   [UNSUBSCRIBE](observer: object): void;
+}
+
+/** How long the present state of a scheduler has lasted, in milliseconds. */
+export interface PresentTimes {
+  /** Since the last transition: they belong to the present occupancy level. */
+  readonly pendingMs: number;
+  /** Since the oldest window in flight was opened; 0 where there is none. */
+  readonly oldestAgeMs: number;
 }
 
 /** What the other layers read of a scheduler that the public must not write to. */

@@ -1,4 +1,9 @@
-import { FIGURES, type FigureKind, type ResponseTimings } from '../../semconv/figures.js';
+import {
+  FIGURES,
+  type Figure,
+  type FigureKind,
+  type ResponseTimings,
+} from '../../semconv/figures.js';
 import { isCount, MAX_DEPTH } from './counts.js';
 import { refuseArgument } from './error.js';
 import { copyOf, occupancyOf, type VerifyWindowStats } from './stats.js';
@@ -9,21 +14,54 @@ type Key = keyof ResponseTimings;
 
 type GivenTimings = Partial<Record<Key, unknown>>;
 
-/** The kind of each timing. */
-const KINDS: ReadonlyMap<Key, FigureKind> = new Map(
-  FIGURES.flatMap(({ kind, partOf, timing }) =>
-    [partOf, timing].filter((key) => key !== undefined).map((key) => [key, kind] as const),
-  ),
+/** What later versions of the workers brought: all figures of a group are there, or none is. */
+type LaterGroup = NonNullable<Figure['introducedWith']>;
+
+/** Statistics of which an earlier version of the workers may not have told all: nothing is made up. */
+export type ReportedStats = Omit<VerifyWindowStats, LaterStatistic> &
+  Partial<Pick<VerifyWindowStats, LaterStatistic>>;
+
+type LaterStatistic =
+  | 'directReturnUpstreamOpened'
+  | 'directReturnReverseFallback'
+  | 'horizonRefillAttempts'
+  | 'horizonRefillSuccesses'
+  | 'horizonRefillMisses'
+  | 'horizonRefillTokens';
+
+interface Expected {
+  readonly key: Key;
+  readonly kind: FigureKind;
+  readonly introducedWith: LaterGroup | undefined;
+}
+
+/** Every timing. The flag that two others are part of is older than they are. */
+const EXPECTED: readonly Expected[] = FIGURES.flatMap(
+  ({ introducedWith, kind, partOf, timing: key }, index) => {
+    const isFirstPart = FIGURES.findIndex((other) => other.partOf === partOf) === index;
+    const whole =
+      partOf !== undefined && isFirstPart ? [{ key: partOf, kind, introducedWith: undefined }] : [];
+    return [...whole, { key, kind, introducedWith }];
+  },
 );
 
-/** The entries that a response's `timings` object gets. */
-export function responseTimings(stats: VerifyWindowStats): ResponseTimings {
+/** The entries that a response's `timings` object gets. What the statistics do not tell is left out. */
+export function responseTimings(stats: VerifyWindowStats): ResponseTimings;
+export function responseTimings(stats: ReportedStats): Partial<ResponseTimings>;
+export function responseTimings(stats: ReportedStats): Partial<ResponseTimings> {
   const timings: GivenTimings = {};
   for (const { partOf, statistic, timing } of FIGURES) {
-    if (partOf !== undefined) timings[partOf] ||= stats[statistic];
-    timings[timing] = copyOf(stats[statistic]);
+    const value = requireStats(stats)[statistic];
+    if (value === undefined) continue;
+    if (partOf !== undefined) timings[partOf] ||= value;
+    timings[timing] = copyOf(value);
   }
-  return timings as ResponseTimings;
+  return timings as Partial<ResponseTimings>;
+}
+
+function requireStats(stats: ReportedStats): ReportedStats {
+  if (typeof stats !== 'object' || stats === null) refuseArgument('stats', 'an object', stats);
+  return stats;
 }
 
 /**
@@ -32,14 +70,16 @@ export function responseTimings(stats: VerifyWindowStats): ResponseTimings {
  * must agree with them to one part in a thousand, which leaves room for rounding on the way, and
  * are then worked out anew.
  *
+ * @returns `undefined` where none of the keys is there, as in the timings of another server. What an
+ * earlier version of the workers does not report is absent: the paths of the direct return, the
+ * horizon refills.
  * @throws {VerifyWindowError} `invalid_argument`, with the key that is missing or wrong, what it
  * holds and what is allowed.
  */
-export function parseResponseTimings(timings: unknown): VerifyWindowStats {
-  if (typeof timings !== 'object' || timings === null || Array.isArray(timings)) {
-    refuseArgument('timings', 'an object', timings);
-  }
+export function parseResponseTimings(timings: unknown): ReportedStats | undefined {
+  if (typeof timings !== 'object' || timings === null || Array.isArray(timings)) return undefined;
   const given = readTimings(timings as Record<string, unknown>);
+  if (given === undefined) return undefined;
   checkWindows(given);
   checkDirectReturn(given);
   checkHorizonRefills(given);
@@ -47,18 +87,37 @@ export function parseResponseTimings(timings: unknown): VerifyWindowStats {
   return statsOf(given);
 }
 
-/** The timings alone, each of its kind; whether they go together is still open. */
-function readTimings(timings: Record<string, unknown>): ResponseTimings {
+/** Timings of which each that is there is of its kind; whether they go together is still open. */
+type CheckedTimings = Partial<ResponseTimings> & Pick<ResponseTimings, EarlyKey>;
+
+type EarlyKey = Exclude<
+  Key,
+  | 'verify_window_direct_prediction_return'
+  | 'verify_window_direct_prediction_return_upstream_opened'
+  | 'verify_window_direct_prediction_return_reverse_fallback'
+  | `verify_window_horizon_refill_${string}`
+>;
+
+function readTimings(timings: Record<string, unknown>): CheckedTimings | undefined {
   const given: GivenTimings = {};
-  for (const key of KINDS.keys()) {
-    given[key] = Object.hasOwn(timings, key) ? timings[key] : undefined;
+  for (const { key } of EXPECTED) {
+    if (Object.hasOwn(timings, key)) given[key] = timings[key];
   }
+  if (Object.keys(given).length === 0) return undefined;
+  const reported = new Set(
+    EXPECTED.filter(({ key }) => key in given).map(({ introducedWith }) => introducedWith),
+  );
   const allowed = allowedAt(depthOf(given));
-  for (const [key, kind] of KINDS) {
-    if (!allowed[kind].includes(given[key])) refuse(given, key, allowed[kind].text);
+  for (const { introducedWith, key, kind } of EXPECTED) {
+    if (introducedWith !== undefined && !reported.has(introducedWith)) continue;
+    const isOptional = key === WHOLE_RETURN && !reported.has('direct_return') && !(key in given);
+    if (!isOptional && !allowed[kind].includes(given[key])) refuse(given, key, allowed[kind].text);
   }
-  return given as ResponseTimings;
+  return given as CheckedTimings;
 }
+
+/** Whether predictions came back by either path. */
+const WHOLE_RETURN = 'verify_window_direct_prediction_return';
 
 function depthOf(given: GivenTimings): number {
   const depth = given.verify_window_depth;
@@ -75,7 +134,7 @@ interface Allowed {
 
 const COUNT: Allowed = { text: 'an integer from 0 to 2^53 - 1', includes: isCount };
 const QUANTITY: Allowed = {
-  text: 'a finite number of milliseconds, 0 or more',
+  text: 'a number of milliseconds from 0 to 2^53 - 1',
   includes: isQuantity,
 };
 const FLAG: Allowed = {
@@ -92,27 +151,24 @@ function allowedAt(depth: number): Readonly<Record<FigureKind, Allowed>> {
     fraction: QUANTITY,
     average: QUANTITY,
     ms_by_level: {
-      text: `${depth + 1} finite numbers of milliseconds, 0 or more (depth + 1)`,
+      text: `${depth + 1} numbers of milliseconds (depth + 1), from 0 to 2^53 - 1 all together`,
       includes: (value) => Array.isArray(value) && isOccupancy(value, depth),
     },
   };
 }
 
 function isQuantity(value: unknown): value is number {
-  return typeof value === 'number' && value >= 0 && value < Number.POSITIVE_INFINITY;
+  return typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER;
 }
 
 function isOccupancy(values: readonly unknown[], depth: number): boolean {
   if (values.length !== depth + 1) return false;
   // A hole in an array becomes undefined in its copy, and is passed over by `every`.
   const times = [...values];
-  // Finite entries can still add up to infinity.
-  return (
-    times.every(isQuantity) && Number.isFinite(times.reduce((total, ms) => total + ms, 0) * depth)
-  );
+  return times.every(isQuantity) && isQuantity(times.reduce((total, ms) => total + ms, 0));
 }
 
-function checkWindows(given: ResponseTimings): void {
+function checkWindows(given: CheckedTimings): void {
   const { verify_window_max_in_flight: maxInFlight, verify_window_opened: opened } = given;
   if (maxInFlight > Math.min(given.verify_window_depth, opened)) {
     const allowed = 'at most verify_window_depth and verify_window_opened';
@@ -123,31 +179,35 @@ function checkWindows(given: ResponseTimings): void {
   }
 }
 
-function checkDirectReturn(given: ResponseTimings): void {
+function checkDirectReturn(given: CheckedTimings): void {
   const isUpstreamOpened = given.verify_window_direct_prediction_return_upstream_opened;
   const isReverseFallback = given.verify_window_direct_prediction_return_reverse_fallback;
+  if (isUpstreamOpened === undefined || isReverseFallback === undefined) return;
   if (isUpstreamOpened && isReverseFallback) {
     const key = 'verify_window_direct_prediction_return_reverse_fallback';
     refuse(given, key, 'false where the upstream opened the sink');
   }
   if (given.verify_window_direct_prediction_return !== (isUpstreamOpened || isReverseFallback)) {
-    const allowed = 'true exactly where one of the two paths is';
-    refuse(given, 'verify_window_direct_prediction_return', allowed);
+    refuse(given, WHOLE_RETURN, 'true exactly where one of the two paths is');
   }
 }
 
-function checkHorizonRefills(given: ResponseTimings): void {
-  const successes = given.verify_window_horizon_refill_successes;
-  const attempts = successes + given.verify_window_horizon_refill_misses;
-  if (given.verify_window_horizon_refill_attempts !== attempts) {
+function checkHorizonRefills(given: CheckedTimings): void {
+  const {
+    verify_window_horizon_refill_misses: misses,
+    verify_window_horizon_refill_successes: successes,
+    verify_window_horizon_refill_tokens: tokens,
+  } = given;
+  if (successes === undefined || misses === undefined || tokens === undefined) return;
+  if (given.verify_window_horizon_refill_attempts !== successes + misses) {
     refuse(given, 'verify_window_horizon_refill_attempts', 'the sum of successes and misses');
   }
-  if (given.verify_window_horizon_refill_tokens < successes) {
+  if (tokens < successes) {
     refuse(given, 'verify_window_horizon_refill_tokens', 'at least one for each success');
   }
 }
 
-function checkOccupancy(given: ResponseTimings): void {
+function checkOccupancy(given: CheckedTimings): void {
   const byDepth = given.verify_window_occupancy_ms_by_depth;
   const maxInFlight = given.verify_window_max_in_flight;
   if (byDepth.some((ms, level) => level > maxInFlight && ms > 0)) {
@@ -165,10 +225,13 @@ function checkOccupancy(given: ResponseTimings): void {
 }
 
 /** Works out anew what follows from the time at each level, which rounding may have changed. */
-function statsOf(given: ResponseTimings): VerifyWindowStats {
+function statsOf(given: CheckedTimings): ReportedStats {
   const stats = Object.fromEntries(
-    FIGURES.map(({ statistic, timing }) => [statistic, given[timing]]),
-  ) as unknown as VerifyWindowStats;
+    FIGURES.filter(({ timing }) => timing in given).map(({ statistic, timing }) => [
+      statistic,
+      given[timing],
+    ]),
+  ) as unknown as ReportedStats;
   return { ...stats, ...occupancyOf([...given.verify_window_occupancy_ms_by_depth]) };
 }
 

@@ -11,7 +11,8 @@ import {
 import {
   announce,
   INTERNALS,
-  PENDING_MS,
+  type PresentTimes,
+  READ_NOW,
   retract,
   type SchedulerInternals,
   UNSUBSCRIBE,
@@ -86,6 +87,7 @@ export class VerifyWindowScheduler {
   readonly #openedAtMs: number[];
   #head = 0;
   #nextId: number;
+  #discarded: DiscardedIds | undefined;
   #observer: VerifyWindowObserver | undefined;
   readonly #internals: SchedulerInternals;
 
@@ -146,8 +148,11 @@ export class VerifyWindowScheduler {
     return this.#internals;
   }
 
-  [PENDING_MS](): number {
-    return this.#pendingMs();
+  [READ_NOW](): PresentTimes {
+    const { inFlight, lifetimeMs } = this.#counts;
+    const pendingMs = this.#pendingMs();
+    const openedAtMs = this.#openedAtMs[this.#head] ?? 0;
+    return { pendingMs, oldestAgeMs: inFlight > 0 ? lifetimeMs + pendingMs - openedAtMs : 0 };
   }
 
   [UNSUBSCRIBE](observer: VerifyWindowObserver): void {
@@ -211,8 +216,9 @@ export class VerifyWindowScheduler {
    *
    * @param replyWindowId the id that the reply names; replies come in the order of the windows.
    * @param outcome what the coordinator found; the verdict comes from it.
-   * @throws {VerifyWindowError} `reply_without_window`, `reply_out_of_order`, `invalid_argument`
-   * for an outcome that cannot be, `closed` after `close()`.
+   * @throws {VerifyWindowError} `reply_stale` for the reply of a window that `discardStale` dropped,
+   * which is no protocol error; `reply_without_window`, `reply_out_of_order`; `invalid_argument` for
+   * an outcome that cannot be; `closed` after `close()`.
    */
   completeNext(replyWindowId: number, outcome?: WindowOutcome): VerifyWindow {
     // Read once, before anything is looked at: the caller's object may have getters.
@@ -221,13 +227,16 @@ export class VerifyWindowScheduler {
     if (counts.isClosed) this.#refuse('closed', 'verify window scheduler is closed');
     const window = counts.inFlight > 0 ? this.#windows[this.#head] : undefined;
     if (window === undefined) {
-      this.#refuse('reply_without_window', 'verify window reply arrived with no in-flight window');
+      this.#refuse(
+        this.#isDiscarded(replyWindowId) ? 'reply_stale' : 'reply_without_window',
+        'verify window reply arrived with no in-flight window',
+      );
     }
     // The caller holds the window object too, so the id to expect is not read from there.
     const expected = this.#nextId - counts.inFlight;
     if (replyWindowId !== expected) {
       this.#refuse(
-        'reply_out_of_order',
+        this.#isDiscarded(replyWindowId) ? 'reply_stale' : 'reply_out_of_order',
         `verify window reply out of order: got ${describeWithoutContent(replyWindowId)}, expected ${expected}`,
       );
     }
@@ -268,6 +277,8 @@ export class VerifyWindowScheduler {
     if (counts.inFlight === 0) return 0;
     this.#advance();
     const windows = this.#takeAll();
+    this.#discarded ??= new DiscardedIds();
+    this.#discarded.add(this.#nextId - counts.inFlight, this.#nextId);
     counts.dropAll('stale');
     counts.staleDiscarded = addCount(counts.staleDiscarded, windows.length);
     this.#together(() => this.#notifyDropped(windows, 'stale'));
@@ -413,6 +424,10 @@ export class VerifyWindowScheduler {
     this.close();
   }
 
+  #isDiscarded(windowId: number): boolean {
+    return this.#discarded?.has(windowId) === true;
+  }
+
   /** Empties the ring, and returns what was in it, the oldest first. */
   #takeAll(): VerifyWindow[] {
     const windows: VerifyWindow[] = [];
@@ -514,6 +529,28 @@ export class VerifyWindowScheduler {
     this.#counts.countError(code);
     this.#notify((observer) => observer.refused?.(this, code));
     throw new VerifyWindowError(code, message);
+  }
+}
+
+/** As many stale discards of one generation are remembered. */
+const MAX_DISCARDS = 1024;
+
+/** The ids of the windows that were discarded: their replies may still be on the wire. */
+class DiscardedIds {
+  /** Where a range begins, and the id after its end, in turns; they rise. */
+  readonly #bounds: number[] = [];
+
+  add(from: number, to: number): void {
+    if (this.#bounds.at(-1) === from) this.#bounds.pop();
+    else this.#bounds.push(from);
+    this.#bounds.push(to);
+    if (this.#bounds.length > 2 * MAX_DISCARDS) this.#bounds.splice(0, 2);
+  }
+
+  has(id: number): boolean {
+    // An id between a beginning and an end has an odd number of bounds at or below it.
+    const above = this.#bounds.findIndex((bound) => bound > id);
+    return Number.isInteger(id) && above % 2 === 1;
   }
 }
 

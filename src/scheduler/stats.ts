@@ -66,23 +66,27 @@ export function occupancyOf(occupancyMsByDepth: readonly number[]) {
 /** Span attributes of one generation, as `span.setAttributes` takes them. */
 export type GenerationAttributes = Record<string, number | boolean | number[]>;
 
-/** The direct-return and horizon-refill attributes: exactly six keys. */
-export function pipelineAttributes(stats: VerifyWindowStats): GenerationAttributes {
+/** The direct-return and horizon-refill attributes: exactly six keys, of those that the statistics tell. */
+export function pipelineAttributes(stats: Partial<VerifyWindowStats>): GenerationAttributes {
   return attributesOf(PIPELINE, stats);
 }
 
 /** The rest of what a generation span says of its windows. Durations are milliseconds. */
-export function summaryAttributes(stats: VerifyWindowStats): GenerationAttributes {
+export function summaryAttributes(stats: Partial<VerifyWindowStats>): GenerationAttributes {
   return attributesOf(SUMMARY, stats);
 }
 
 const PIPELINE = FIGURES.filter(({ group }) => group === 'pipeline');
 const SUMMARY = FIGURES.filter(({ group }) => group === 'summary');
 
-function attributesOf(figures: readonly Figure[], stats: VerifyWindowStats): GenerationAttributes {
+function attributesOf(
+  figures: readonly Figure[],
+  stats: Partial<VerifyWindowStats>,
+): GenerationAttributes {
   const attributes: GenerationAttributes = {};
-  for (const figure of figures) {
-    attributes[figure.attribute] = copyOf(stats[figure.statistic]);
+  for (const { attribute, statistic } of figures) {
+    const value = stats[statistic];
+    if (value !== undefined) attributes[attribute] = copyOf(value);
   }
   return attributes;
 }

@@ -14,6 +14,7 @@ import {
   ATTR_GEN_AI_PROVIDER_NAME,
   ATTR_GEN_AI_REQUEST_MODEL,
   ATTR_GEN_AI_RESPONSE_MODEL,
+  ATTR_GEN_AI_USAGE_OUTPUT_TOKENS,
   ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
 } from '../../semconv/attributes.js';
 import {
@@ -26,7 +27,7 @@ import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
 import { type AttributeSet, DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
-import { HubSource } from '../metrics/hub.js';
+import { countValue, type Hub, HubSource } from '../metrics/hub.js';
 import type { VerifyWindowMetrics } from '../metrics/verify-window-metrics.js';
 import { addCount, isCount } from '../scheduler/counts.js';
 import { isAnyoneListening } from '../scheduler/discovery.js';
@@ -42,6 +43,7 @@ import {
   VerifyWindowTracer,
   type VerifyWindowTracerOptions,
 } from './verify-window-tracer.js';
+import type { OpenSpans } from './window-spans.js';
 
 export interface GenerationTelemetryOptions
   extends Omit<VerifyWindowTracerOptions, 'requireParentSpan'> {
@@ -121,13 +123,13 @@ export class GenerationTelemetry {
   readonly #guard = new Guard('observing a generation failed');
 
   /** @throws {VerifyWindowError} `invalid_argument` for a limit out of its range. */
-  constructor(options: GenerationTelemetryOptions = {}) {
-    const { histograms, meterProvider, metrics, providerName = 'llama_stage' } = options;
-    const { maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS } = options;
+  constructor(options?: GenerationTelemetryOptions) {
+    const { histograms, meterProvider, metrics, providerName = 'llama_stage' } = options ?? {};
+    const { maxAttributeSets = DEFAULT_MAX_ATTRIBUTE_SETS, tracerProvider } = options ?? {};
     requireLimit(maxAttributeSets);
     this.#providerName = providerName;
     this.#metrics = metrics;
-    this.#spans = new TracerSource(options.tracerProvider);
+    this.#spans = new TracerSource(tracerProvider);
     this.#windows = new VerifyWindowTracer(options);
     const source = new HubSource(meterProvider, histograms);
     this.#recorder = new GenerationRecorder(source, maxAttributeSets, this.#guard);
@@ -141,22 +143,17 @@ export class GenerationTelemetry {
   start(options: GenerationOptions): Generation {
     const attributes = this.#attributesOf(options);
     const outside = context.active();
-    const clock = new SpanClock();
+    const clock = SpanClock.asTheSdk();
     const span =
       this.#guard.run(() =>
         this.#spans.tracer.startSpan(
           SPAN_LLAMA_STAGE_GENERATION,
-          { attributes, startTime: clock.now() },
+          { attributes, startTime: clock.startTime },
           outside,
         ),
       ) ?? trace.wrapSpanContext(INVALID_SPAN_CONTEXT);
     const { metricAttributes } = options ?? {};
-    const record = new GenerationRecord(
-      this.#recorder,
-      span,
-      clock,
-      metricAttributes === undefined ? attributes : { ...metricAttributes, ...attributes },
-    );
+    const record = new GenerationRecord(this.#recorder, span, clock, attributes, metricAttributes);
     const inside = trace.setSpan(outside, span);
     let scheduler: VerifyWindowScheduler;
     try {
@@ -169,6 +166,7 @@ export class GenerationTelemetry {
       throw error;
     }
     const openSpans = this.#windows.observe(scheduler, inside);
+    record.openSpans = openSpans;
     if (openSpans !== undefined) openSpans.generation = record;
     else abandoned.register(scheduler, record, record);
     this.#guard.run(() => this.#metrics?.observe(scheduler, metricAttributes));
@@ -267,27 +265,39 @@ class GenerationInProgress implements Generation {
  */
 class GenerationRecord {
   readonly span: Span;
+  openSpans: OpenSpans | undefined;
   readonly #recorder: GenerationRecorder;
   readonly #clock: SpanClock;
   readonly #attributes: Attributes;
+  readonly #metricAttributes: Attributes | undefined;
   readonly #startedAt = performance.now();
+  #commits = 0;
   #tokens = 0;
   #firstAt = 0;
   #lastAt = 0;
   #hasEnded = false;
 
-  constructor(recorder: GenerationRecorder, span: Span, clock: SpanClock, attributes: Attributes) {
+  constructor(
+    recorder: GenerationRecorder,
+    span: Span,
+    clock: SpanClock,
+    attributes: Attributes,
+    metricAttributes: Attributes | undefined,
+  ) {
     this.#recorder = recorder;
     this.span = span;
     this.#clock = clock;
     this.#attributes = attributes;
+    this.#metricAttributes = metricAttributes;
   }
 
   tokensCommitted(count: number): void {
-    if (!isCount(count) || count === 0) return;
+    if (!isCount(count) || count === 0 || this.#hasEnded) return;
     this.#lastAt = performance.now();
-    if (this.#tokens === 0) this.#firstAt = this.#lastAt;
+    if (this.#commits === 0) this.#firstAt = this.#lastAt;
+    this.#commits++;
     this.#tokens = addCount(this.#tokens, count);
+    this.#recorder.countTokens(count, this.#metricAttributes, this.#attributes);
   }
 
   /** Its scheduler was garbage-collected. */
@@ -299,16 +309,27 @@ class GenerationRecord {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     const tokens = this.#tokens;
-    this.#recorder.record(this.#attributes, end, this.span, {
-      duration: (performance.now() - this.#startedAt) / 1000,
-      firstToken: tokens > 0 ? (this.#firstAt - this.#startedAt) / 1000 : undefined,
-      perToken: tokens > 1 ? (this.#lastAt - this.#firstAt) / (tokens - 1) / 1000 : undefined,
+    this.#recorder.record(this.#metricAttributes, this.#attributes, end, this.span, {
+      duration: secondsBetween(this.#startedAt, performance.now()),
+      firstToken: tokens > 0 ? secondsBetween(this.#startedAt, this.#firstAt) : undefined,
+      // Tokens that all came in one commit have no time between them.
+      perToken:
+        this.#commits > 1
+          ? Math.max(0, this.#lastAt - this.#firstAt) / (tokens - 1) / 1000
+          : undefined,
     });
     this.#recorder.guard.run(() => {
       this.span.setAttribute(ATTR_LLAMA_STAGE_GENERATION_OUTCOME, end.outcome);
-      endSpan(this.span, end, this.#clock.now());
+      this.span.setAttribute(ATTR_GEN_AI_USAGE_OUTPUT_TOKENS, tokens);
+      if (this.openSpans !== undefined) this.#clock.include(this.openSpans.lastEndMs);
+      endSpan(this.span, end, this.#clock.end());
     });
   }
+}
+
+/** A clock that was set back, as those of tests are, has measured no time. */
+function secondsBetween(fromMs: number, toMs: number): number {
+  return Math.max(0, toMs - fromMs) / 1000;
 }
 
 /** How long a generation took, in seconds. */
@@ -340,11 +361,25 @@ class GenerationRecorder {
     this.guard = guard;
   }
 
-  record(attributes: Attributes, end: WorkEnd, span: Span, times: GenerationTimes): void {
+  countTokens(count: number, given: Attributes | undefined, own: Attributes): void {
     this.guard.run(() => {
       const { hub } = this.#source;
-      const set = hub.generationSets.get(attributes, this.#maxAttributeSets);
-      hub.countGeneration(set, end.outcome);
+      const counts = hub.generationCounts(this.#setOf(hub, given, own));
+      counts.outputTokens = addCount(counts.outputTokens, count);
+    });
+  }
+
+  record(
+    given: Attributes | undefined,
+    own: Attributes,
+    end: WorkEnd,
+    span: Span,
+    times: GenerationTimes,
+  ): void {
+    this.guard.run(() => {
+      const { hub } = this.#source;
+      const set = this.#setOf(hub, given, own);
+      countValue(hub.generationCounts(set).outcomes, end.outcome);
       const exemplar = trace.setSpan(ROOT_CONTEXT, span);
       const series = this.#seriesFor(set);
       this.#durationsOf(series, set, end).record(times.duration, exemplar);
@@ -352,6 +387,10 @@ class GenerationRecorder {
       if (times.firstToken !== undefined) series.firstToken.record(times.firstToken, exemplar);
       if (times.perToken !== undefined) series.perToken.record(times.perToken, exemplar);
     });
+  }
+
+  #setOf(hub: Hub, given: Attributes | undefined, own: Attributes): AttributeSet {
+    return hub.generationSets.get(given, this.#maxAttributeSets, own);
   }
 
   #seriesFor(set: AttributeSet): GenerationSeries {

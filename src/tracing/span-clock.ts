@@ -1,36 +1,112 @@
 import type { HrTime } from '@opentelemetry/api';
 
-/** How far, in milliseconds, the two clocks may drift apart before they are put right. */
-const MAX_DRIFT_MS = 1;
+/** A point in time, on both clocks. */
+export interface Moment {
+  /** Milliseconds since 1970. */
+  readonly wallMs: number;
+  /** Milliseconds of `performance.now`. */
+  readonly monotonicMs: number;
+}
 
-/** The wall clock at 0 of `performance.now`, in milliseconds. */
-let originMs = performance.timeOrigin;
+/** The wall clock at 0 of `performance.now`, in milliseconds; not known yet at first. */
+let originMs = Number.NaN;
+
+/** As far as the wall clock tells, it is this much later at most: it counts whole milliseconds. */
+const ALMOST_A_MILLISECOND = 0.999_999;
 
 /**
- * The time for starts and ends of spans that belong together. By itself the SDK starts spans at
- * whole milliseconds, which may be longer than a phase of a stage takes: phases would seem to
- * overlap, and children to begin before their parents. The monotonic clock is finer. Where the wall
- * clock was set, or has drifted from it, new clocks are put right; one that is in use runs on, so
- * that no span ends before it starts.
+ * What time it is. The SDK starts spans at whole milliseconds, which may be longer than a phase of a
+ * stage takes: phases would seem to overlap, and a stage to begin before its window. The monotonic
+ * clock is finer; it is kept within the millisecond that the wall clock shows, whatever becomes of
+ * that, so that the spans of others in this process agree with ours.
+ */
+function now(): Moment {
+  const wallMs = Date.now();
+  const monotonicMs = performance.now();
+  const ms = originMs + monotonicMs;
+  if (ms >= wallMs && ms < wallMs + 1) return { wallMs: ms, monotonicMs };
+  const corrected = ms >= wallMs + 1 ? wallMs + ALMOST_A_MILLISECOND : wallMs;
+  originMs = corrected - monotonicMs;
+  return { wallMs: corrected, monotonicMs };
+}
+
+/**
+ * When a span that began at `start` ends that ends now: by the clock, or, where that was set or has
+ * drifted meanwhile, as long after its start as it took. That is how the SDK ends spans.
+ */
+function endNow(start: Moment): number {
+  const { wallMs, monotonicMs } = now();
+  const byDuration = start.wallMs + Math.max(0, monotonicMs - start.monotonicMs);
+  const hasDrifted = Math.abs(wallMs - byDuration) > 1;
+  return hasDrifted ? byDuration : Math.max(wallMs, start.wallMs);
+}
+
+/**
+ * The times of a span and of its children: none of them begins before it, or ends after it, also
+ * where the wall clock is set meanwhile.
  */
 export class SpanClock {
-  readonly #originMs: number;
+  readonly start: Moment;
+  #lastEndMs: number;
 
-  constructor() {
-    // The process may be held up between two readings, so these bound the origin from both sides.
-    const before = performance.now();
-    const wallMs = Date.now();
-    const earliest = wallMs - performance.now();
-    const latest = wallMs + 1 - before;
-    if (originMs < earliest - MAX_DRIFT_MS || originMs > latest + MAX_DRIFT_MS) {
-      originMs = (earliest + latest) / 2;
-    }
-    this.#originMs = originMs;
+  private constructor(start: Moment) {
+    this.start = start;
+    this.#lastEndMs = start.wallMs;
   }
 
-  now(): HrTime {
-    const ms = this.#originMs + performance.now();
-    const seconds = Math.trunc(ms / 1000);
-    return [seconds, Math.trunc((ms - seconds * 1000) * 1e6)];
+  /** For a span that begins now. */
+  static fromNow(): SpanClock {
+    return new SpanClock(now());
   }
+
+  /**
+   * For a span that begins now below one of the SDK, and above others of it: at a whole millisecond,
+   * as those begin.
+   */
+  static asTheSdk(): SpanClock {
+    return new SpanClock({ wallMs: Date.now(), monotonicMs: performance.now() });
+  }
+
+  get startTime(): HrTime {
+    return toHrTime(this.start.wallMs);
+  }
+
+  /** When a child begins that begins now. */
+  startOfChild(): Moment {
+    const { wallMs, monotonicMs } = now();
+    return { wallMs: Math.max(wallMs, this.start.wallMs), monotonicMs };
+  }
+
+  /** When a child ends that ends now. */
+  endOfChild(start: Moment): number {
+    const endMs = Math.max(endNow(start), start.wallMs);
+    this.include(endMs);
+    return endMs;
+  }
+
+  /** Takes note that something below the span ended at this time. */
+  include(endMs: number): void {
+    if (endMs > this.#lastEndMs) this.#lastEndMs = endMs;
+  }
+
+  /** The end of the last child. */
+  get lastEndMs(): number {
+    return this.#lastEndMs;
+  }
+
+  /** When the span itself ends that ends now. */
+  end(): HrTime {
+    return toHrTime(Math.max(endNow(this.start), this.#lastEndMs));
+  }
+
+  /** The time of something that happens within the span now. */
+  time(): HrTime {
+    return toHrTime(this.endOfChild(this.start));
+  }
+}
+
+/** Milliseconds since 1970 as the SDK's seconds and nanoseconds. */
+export function toHrTime(ms: number): HrTime {
+  const seconds = Math.trunc(ms / 1000);
+  return [seconds, Math.trunc((ms - seconds * 1000) * 1e6)];
 }

@@ -39,7 +39,7 @@ import { isCount } from '../scheduler/counts.js';
 import { refuseArgument } from '../scheduler/error.js';
 import { follow } from './follow.js';
 import { CANCELLED, COMPLETED, endBy, endSpan, type WorkEnd } from './outcome.js';
-import { SpanClock } from './span-clock.js';
+import { type Moment, SpanClock, toHrTime } from './span-clock.js';
 import { extractFields, fieldsOf, type TraceCarrier } from './trace-carrier.js';
 import { TracerSource } from './verify-window-tracer.js';
 
@@ -208,7 +208,7 @@ class ObservedStage {
   readonly #maxAttributeSets: number;
   readonly #windowAttributes: Attributes;
   readonly #phaseAttributes: Attributes;
-  readonly #metricAttributes: Attributes;
+  readonly #metricAttributes: Attributes | undefined;
   #recorders: Partial<Record<Phase, HistogramRecorder>> = {};
   #recordersOf: HistogramBackend | undefined;
 
@@ -231,7 +231,7 @@ class ObservedStage {
     this.#source = new HubSource(options.meterProvider, options.histograms);
     this.hasPhaseSpans = phases === 'spans';
     this.#phaseAttributes = { [ATTR_LLAMA_STAGE_STAGE_INDEX]: index };
-    this.#metricAttributes = { ...options.metricAttributes, ...this.#phaseAttributes };
+    this.#metricAttributes = options.metricAttributes;
     this.#windowAttributes = {
       ...this.#phaseAttributes,
       ...(id !== undefined && { [ATTR_LLAMA_STAGE_STAGE_ID]: id }),
@@ -279,7 +279,11 @@ class ObservedStage {
     }
     let recorder = this.#recorders[phase];
     if (recorder === undefined) {
-      const { attributes } = hub.stageSets.get(this.#metricAttributes, this.#maxAttributeSets);
+      const { attributes } = hub.stageSets.get(
+        this.#metricAttributes,
+        this.#maxAttributeSets,
+        this.#phaseAttributes,
+      );
       recorder = histograms.recorder(PHASES[phase].instrument, attributes);
       this.#recorders[phase] = recorder;
     }
@@ -307,8 +311,8 @@ class WindowInStage implements StartedStageWindow {
     const parent = extractFields(this.carrier);
     const from = trace.getSpanContext(parent);
     this.#isTraced = from !== undefined && trace.isSpanContextValid(from);
-    this.clock = this.#isTraced ? new SpanClock() : undefined;
-    this.span = this.clock && stage.startWindowSpan(this.clock.now(), parent);
+    this.clock = this.#isTraced ? SpanClock.fromNow() : undefined;
+    this.span = this.clock && stage.startWindowSpan(this.clock.startTime, parent);
     // Also one that is not sampled: then what the host traces in here is not to be sampled either.
     this.context = this.span === undefined ? parent : trace.setSpan(parent, this.span);
     this.isRecorded = this.span?.isRecording() === true;
@@ -352,7 +356,7 @@ class WindowInStage implements StartedStageWindow {
     const endOfPhases = end.errorType === undefined ? end : COMPLETED;
     for (const pass of [...this.openPasses]) pass.leave(this, endOfPhases);
     const { span } = this;
-    if (span !== undefined) this.#stage.guard.run(() => endSpan(span, end, this.clock?.now()));
+    if (span !== undefined) this.#stage.guard.run(() => endSpan(span, end, this.clock?.end()));
   }
 
   /** Notes a phase on the window's own span, where it has none of its own. */
@@ -394,8 +398,8 @@ class Pass {
   readonly #windows: readonly WindowInStage[];
   /** The phase's own spans, by window. */
   #spans: Map<WindowInStage, Span> | undefined;
-  /** One clock for all, so that the pass starts and ends at the same time in each trace. */
-  readonly #clock: SpanClock | undefined;
+  /** One for all, so that the pass starts and ends at the same time in each trace. */
+  readonly #start: Moment | undefined;
   readonly #startedAt: number;
   #isRecorded = false;
   #open: number;
@@ -410,8 +414,8 @@ class Pass {
     this.#phase = phase;
     this.#windows = windows;
     this.#open = windows.length;
-    this.#clock = windows.find(({ isRecorded }) => isRecorded)?.clock;
-    const startTime = this.#clock?.now();
+    this.#start = startOf(windows);
+    const startTime = this.#start && toHrTime(this.#start.wallMs);
     this.#startedAt = performance.now();
     let shown: Span | undefined;
     for (const window of windows) {
@@ -437,20 +441,25 @@ class Pass {
   }
 
   /** Ends it for one of its windows; for the last one that is in it, as a whole. */
-  leave(window: WindowInStage, end: WorkEnd, endTime = this.#clock?.now()): void {
+  leave(window: WindowInStage, end: WorkEnd, endMs = this.#endOf(window)): void {
     const place = window.openPasses.lastIndexOf(this);
     if (place < 0) return;
     window.openPasses.splice(place, 1);
-    if (window.isRecorded) this.#endSpan(window, end, endTime);
+    if (window.isRecorded) this.#endSpan(window, end, endMs);
     this.#open--;
     if (this.#open === 0) this.#record();
   }
 
-  #endSpan(window: WindowInStage, end: WorkEnd, endTime: HrTime | undefined): void {
+  #endOf({ clock }: WindowInStage): number | undefined {
+    return this.#start && clock?.endOfChild(this.#start);
+  }
+
+  #endSpan(window: WindowInStage, end: WorkEnd, endMs: number | undefined): void {
     const span = this.#spans?.get(window);
     this.#stage.guard.run(() => {
-      if (span !== undefined) {
-        endSpan(span, end, endTime);
+      if (span !== undefined && endMs !== undefined) {
+        window.clock?.include(endMs);
+        endSpan(span, end, toHrTime(endMs));
       } else if (!this.#stage.hasPhaseSpans) {
         window.addPhase(this.#phase, performance.now() - this.#startedAt, this.#windows.length);
       }
@@ -458,8 +467,9 @@ class Pass {
   }
 
   finish(end: WorkEnd): void {
-    const endTime = this.#clock?.now();
-    for (const window of this.#windows) this.leave(window, end, endTime);
+    const recorded = this.#windows.find(({ isRecorded }) => isRecorded);
+    const endMs = recorded && this.#endOf(recorded);
+    for (const window of this.#windows) this.leave(window, end, endMs);
     this.#record();
   }
 
@@ -469,6 +479,17 @@ class Pass {
     const seconds = (performance.now() - this.#startedAt) / 1000;
     this.#stage.record(this.#phase, seconds, this.#inside);
   }
+}
+
+/** Now, but not before any of the windows arrived; of none that is recorded there is no time. */
+function startOf(windows: readonly WindowInStage[]): Moment | undefined {
+  let start: Moment | undefined;
+  for (const { clock, isRecorded } of windows) {
+    if (clock === undefined || !isRecorded) continue;
+    const own = clock.startOfChild();
+    if (start === undefined || own.wallMs > start.wallMs) start = own;
+  }
+  return start;
 }
 
 function requireCount(name: string, value: unknown): void {

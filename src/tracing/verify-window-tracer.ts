@@ -8,7 +8,7 @@ import {
   trace,
 } from '@opentelemetry/api';
 import { attach, type Tracing, tracingOf } from '../attach.js';
-import { Guard, SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
+import { Guard, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION } from '../guard.js';
 import { refuseArgument } from '../scheduler/error.js';
 import type { VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import type { VerifyWindow } from '../scheduler/verify-window.js';
@@ -63,15 +63,15 @@ export class VerifyWindowTracer {
   readonly #guard = new Guard('tracing verify windows failed');
 
   /** @throws {VerifyWindowError} `invalid_argument` for a `maxWindowSpans` out of its range. */
-  constructor(options: VerifyWindowTracerOptions = {}) {
-    const { maxWindowSpans = DEFAULT_MAX_WINDOW_SPANS, requireParentSpan = true } = options;
+  constructor(options?: VerifyWindowTracerOptions) {
+    const { maxWindowSpans = DEFAULT_MAX_WINDOW_SPANS, requireParentSpan = true } = options ?? {};
     if (!(Number.isInteger(maxWindowSpans) && maxWindowSpans >= 0)) {
       refuseArgument('maxWindowSpans', 'an integer of at least 0', maxWindowSpans);
     }
     this.#requireParentSpan = requireParentSpan;
     this.#maxWindowSpans = maxWindowSpans;
-    this.#hook = options.onWindowSpan;
-    this.#source = new TracerSource(options.tracerProvider);
+    this.#hook = options?.onWindowSpan;
+    this.#source = new TracerSource(options?.tracerProvider);
   }
 
   /** Takes spans from this provider from now on; schedulers that are observed keep theirs. */
@@ -218,7 +218,7 @@ export class TracerSource {
     const { provider } = this;
     if (this.#tracer === undefined || provider !== this.#provider) {
       this.#provider = provider;
-      this.#tracer = provider.getTracer(SCOPE_NAME, SCOPE_VERSION);
+      this.#tracer = provider.getTracer(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL });
     }
     return this.#tracer;
   }

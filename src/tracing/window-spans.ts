@@ -30,11 +30,12 @@ import {
 import type { Counts, DropReason, WindowVerdict } from '../scheduler/counts.js';
 import { UNSUBSCRIBE } from '../scheduler/discovery.js';
 import type { VerifyWindowErrorCode } from '../scheduler/error.js';
+import type { ReportedStats } from '../scheduler/response-timings.js';
 import type { VerifyWindowObserver, VerifyWindowScheduler } from '../scheduler/scheduler.js';
 import { copyOf, snapshot, type VerifyWindowStats } from '../scheduler/stats.js';
 import type { VerifyWindow, WindowOutcome } from '../scheduler/verify-window.js';
 import { markFailed } from './outcome.js';
-import { SpanClock } from './span-clock.js';
+import { type Moment, SpanClock, toHrTime } from './span-clock.js';
 
 /** Called with each window span before it ends; what it throws is reported and goes no further. */
 export type WindowSpanHook = (span: Span, window: VerifyWindow) => void;
@@ -60,10 +61,12 @@ interface OpenWindow {
   readonly window: VerifyWindow;
   /** Windows in flight once it was admitted. */
   readonly inFlight: number;
-  readonly startTime: HrTime;
+  readonly start: Moment;
   /** None past the limit: whether it gets one is decided when it retires. */
   readonly span: Span | undefined;
 }
+
+type TracedWindow = OpenWindow & { readonly span: Span };
 
 /** A window past the limit gets its span if it took this many times the average. */
 const SLOW = 2;
@@ -74,7 +77,7 @@ export class WindowSpans implements VerifyWindowObserver {
   readonly open: OpenSpans;
   readonly #tracer: Tracer;
   readonly #parent: Context;
-  readonly #clock = new SpanClock();
+  readonly #clock = SpanClock.fromNow();
   readonly #maxWindowSpans: number;
   #spansMade = 0;
   #spansMadeLate = 0;
@@ -116,11 +119,11 @@ export class WindowSpans implements VerifyWindowObserver {
 
   opened({ inFlight }: VerifyWindowScheduler, window: VerifyWindow): void {
     if (this.#isReleased) return;
-    const startTime = this.#clock.now();
+    const start = this.#clock.startOfChild();
     const isWithinLimit = this.#spansMade < this.#maxWindowSpans;
-    const span = isWithinLimit ? this.#startSpan(window, inFlight, startTime) : undefined;
+    const span = isWithinLimit ? this.#startSpan(window, inFlight, start) : undefined;
     if (isWithinLimit) this.#spansMade++;
-    this.open.windows.push({ window, inFlight, startTime, span });
+    this.open.windows.push({ window, inFlight, start, span });
   }
 
   completed(
@@ -136,22 +139,23 @@ export class WindowSpans implements VerifyWindowObserver {
     this.#durations.count++;
     this.#durations.sumMs += durationMs;
     const isEdge = this.#isEdge(verdict === 'stale');
-    const span = this.#take(window, isSlow || isEdge);
-    if (span !== undefined) {
+    const taken = this.#take(window, isSlow || isEdge);
+    if (taken !== undefined) {
+      const { span } = taken;
       span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, scheduler.inFlight);
       span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT, verdict);
       if (outcome !== undefined && !outcome.stale) {
         span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, outcome.proposedTokens);
         span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, outcome.acceptedTokens);
       }
-      this.open.end(span, window);
+      this.open.end(taken);
     }
     this.#leaveIfDone(scheduler);
   }
 
   dropped(scheduler: VerifyWindowScheduler, window: VerifyWindow, reason: DropReason): void {
-    const span = this.#take(window, this.#isEdge(reason === 'stale'));
-    if (span !== undefined) this.open.drop(span, window, reason, scheduler.inFlight);
+    const taken = this.#take(window, this.#isEdge(reason === 'stale'));
+    if (taken !== undefined) this.open.drop(taken, reason, scheduler.inFlight);
     this.#leaveIfDone(scheduler);
   }
 
@@ -191,20 +195,21 @@ export class WindowSpans implements VerifyWindowObserver {
    * The span of the window that left. There is none for one that was opened before this watched; for
    * one past the limit it is made now, if the window is worth it.
    */
-  #take(window: VerifyWindow, isWorthIt: boolean): Span | undefined {
+  #take(window: VerifyWindow, isWorthIt: boolean): TracedWindow | undefined {
     const { windows } = this.open;
     const place = windows.findIndex((entry) => entry.window.id === window.id);
     const [found] = place < 0 ? [] : place === 0 ? [windows.shift()] : windows.splice(place, 1);
-    if (found === undefined || found.span !== undefined) return found?.span;
+    if (found === undefined) return undefined;
+    if (found.span !== undefined) return found as TracedWindow;
     if (!isWorthIt || this.#spansMadeLate >= this.#maxWindowSpans) {
       this.open.windowsOmitted++;
       return undefined;
     }
     this.#spansMadeLate++;
-    return this.#startSpan(window, found.inFlight, found.startTime);
+    return { ...found, span: this.#startSpan(window, found.inFlight, found.start) };
   }
 
-  #startSpan(window: VerifyWindow, inFlight: number, startTime: HrTime): Span {
+  #startSpan(window: VerifyWindow, inFlight: number, start: Moment): Span {
     const attributes = {
       [ATTR_LLAMA_STAGE_VERIFY_WINDOW_ID]: window.id,
       [ATTR_LLAMA_STAGE_VERIFY_WINDOW_BASE_POSITION]: window.basePosition,
@@ -213,7 +218,7 @@ export class WindowSpans implements VerifyWindowObserver {
     };
     return this.#tracer.startSpan(
       SPAN_LLAMA_STAGE_VERIFY_WINDOW,
-      { kind: SpanKind.CLIENT, attributes, startTime },
+      { kind: SpanKind.CLIENT, attributes, startTime: toHrTime(start.wallMs) },
       this.#parent,
     );
   }
@@ -267,35 +272,41 @@ export class OpenSpans {
 
   addRecoveryEpoch(markedStale: number): void {
     if (!this.isGenerationOurs) return;
-    const epoch = { markedStale, time: this.#clock.now() };
+    const epoch = { markedStale, time: this.#clock.time() };
     this.#epochs ??= new ThinnedEpochs();
     if (this.#epochs.isShownAtOnce(epoch)) this.#addEvent(epoch);
   }
 
-  drop(span: Span, window: VerifyWindow, reason: DropReason, inFlightAfter: number): void {
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlightAfter);
-    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
-    this.end(span, window);
+  /** When the last one of its windows ended, in milliseconds since 1970. */
+  get lastEndMs(): number {
+    return this.#clock.lastEndMs;
   }
 
-  end(span: Span, window: VerifyWindow): void {
+  drop(traced: TracedWindow, reason: DropReason, inFlightAfter: number): void {
+    const { span } = traced;
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT_AFTER, inFlightAfter);
+    span.setAttribute(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON, reason);
+    this.end(traced);
+  }
+
+  end({ span, start, window }: TracedWindow): void {
     try {
       this.#hook?.(span, window);
     } catch (error) {
       this.report(error);
     }
-    span.end(this.#clock.now());
+    span.end(toHrTime(this.#clock.endOfChild(start)));
   }
 
   /** Ends what there still is, as windows that a close dropped, and completes the generation's span. */
   close(stats: VerifyWindowStats): void {
-    for (const { window, span } of this.windows.splice(0)) {
-      if (span === undefined) {
+    for (const open of this.windows.splice(0)) {
+      if (open.span === undefined) {
         this.windowsOmitted++;
         continue;
       }
       try {
-        this.drop(span, window, LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED, 0);
+        this.drop(open as TracedWindow, LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON_VALUE_CLOSED, 0);
       } catch (error) {
         this.report(error);
       }
@@ -384,10 +395,11 @@ class ThinnedEpochs {
  * Puts the pipeline and the summary attributes of a generation onto its span. Does nothing on a
  * span that does not record.
  */
-export function stampGenerationSpan(span: Span, stats: VerifyWindowStats): void {
+export function stampGenerationSpan(span: Span, stats: ReportedStats): void {
   if (!span.isRecording()) return;
   // One by one, which spares two maps.
   for (const { attribute, statistic } of FIGURES) {
-    span.setAttribute(attribute, copyOf(stats[statistic]));
+    const value = stats[statistic];
+    if (value !== undefined) span.setAttribute(attribute, copyOf(value));
   }
 }

@@ -104,7 +104,11 @@ describe('a bridge that is given a provider', () => {
 const recording: [string, string[], () => () => unknown][] = [
   [
     'a generation',
-    [METRICS.METRIC_LLAMA_STAGE_GENERATION_COUNT, METRICS.METRIC_GEN_AI_SERVER_REQUEST_DURATION],
+    [
+      METRICS.METRIC_LLAMA_STAGE_GENERATION_COUNT,
+      METRICS.METRIC_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
+      METRICS.METRIC_GEN_AI_SERVER_REQUEST_DURATION,
+    ],
     () => {
       const generations = new GenerationTelemetry();
       return () => generations.run({ depth: 1 }, () => {});

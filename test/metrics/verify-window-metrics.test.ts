@@ -10,7 +10,7 @@ import {
   ATTR_OTEL_METRIC_OVERFLOW,
 } from '../../semconv/index.js';
 import * as METRICS from '../../semconv/metrics.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
+import { SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
 import {
   parseResponseTimings,
   responseTimings,
@@ -484,7 +484,7 @@ describe('providers and readers', () => {
     const logger = { error, warn: vi.fn(), info: vi.fn(), debug: vi.fn(), verbose: vi.fn() };
     diag.setLogger(logger, { logLevel: DiagLogLevel.ERROR });
     const meterProvider = providerWith(new ManualReader());
-    const meter = meterProvider.getMeter(SCOPE_NAME, SCOPE_VERSION);
+    const meter = meterProvider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL });
     const createHistogram = meter.createHistogram.bind(meter);
     meter.createHistogram = (name, options) => {
       const histogram = createHistogram(name, options);

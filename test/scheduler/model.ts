@@ -28,6 +28,7 @@ export class Model {
   readonly events: Event[] = [];
   /** Each stretch of time, with the number of windows that were in flight. */
   readonly #stretches: { readonly inFlight: number; readonly ms: number }[] = [];
+  readonly #discarded = new Set<number>();
   #readAtMs: number;
   #nextId: number;
   maxInFlight = 0;
@@ -122,6 +123,9 @@ export class Model {
 
   #complete(replyId: number, outcome: WindowOutcome | undefined, nowMs: number): VerifyWindow {
     const [oldest] = this.queue;
+    if (replyId !== oldest?.window.id && this.#discarded.has(replyId)) {
+      throw new Refusal('reply_stale');
+    }
     if (oldest === undefined) throw new Refusal('reply_without_window');
     if (replyId !== oldest.window.id) throw new Refusal('reply_out_of_order');
     const verdict = judge(outcome);
@@ -139,7 +143,10 @@ export class Model {
   #drop(reason: DropReason, nowMs: number): number {
     const dropped = this.queue.length;
     if (dropped > 0) this.#passTime(nowMs);
-    for (const { window } of this.queue.splice(0)) this.events.push(['dropped', window, reason]);
+    for (const { window } of this.queue.splice(0)) {
+      this.events.push(['dropped', window, reason]);
+      if (reason === 'stale') this.#discarded.add(window.id);
+    }
     if (reason === 'stale') this.staleDiscarded = saturated(this.staleDiscarded + dropped);
     return dropped;
   }

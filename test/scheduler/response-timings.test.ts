@@ -1,8 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { FIGURES } from '../../semconv/index.js';
 import {
   MAX_DEPTH,
   parseResponseTimings,
+  pipelineAttributes,
+  type ReportedStats,
   type ResponseTimings,
   responseTimings,
   VerifyWindowError,
@@ -148,6 +151,12 @@ function example(): ResponseTimings {
   return responseTimings(scheduler.stats());
 }
 
+function parsedFrom(value: unknown): ReportedStats {
+  const parsed = parseResponseTimings(value);
+  if (parsed === undefined) throw new Error('found nothing');
+  return parsed;
+}
+
 function rejection(value: unknown): VerifyWindowError {
   try {
     parseResponseTimings(value);
@@ -199,7 +208,7 @@ describe('parseResponseTimings', () => {
   it('gives back the statistics, also after a trip as JSON', () => {
     fc.assert(
       fc.property(timings, (valid) => {
-        const parsed = responseTimings(parseResponseTimings(JSON.parse(JSON.stringify(valid))));
+        const parsed = responseTimings(parsedFrom(JSON.parse(JSON.stringify(valid))));
         expect(closeTo(parsed, valid)).toStrictEqual(valid);
       }),
     );
@@ -231,24 +240,66 @@ describe('parseResponseTimings', () => {
 
   it('does not keep or change what it was given', () => {
     const given = example();
-    const parsed = parseResponseTimings(given);
+    const parsed = parsedFrom(given);
     expect(given).toEqual(example());
     given.verify_window_occupancy_ms_by_depth[0] = 99;
     expect(parsed.occupancyMsByDepth[0]).toBe(1);
   });
 
   it.each([
-    [undefined, 'nothing'],
-    [null, 'null'],
-    [5, '5'],
-    [true, 'true'],
-    ['x'.repeat(1e6), 'a value of type string'],
-    [[example()], 'an array of 1'],
-    [() => example(), 'a value of type function'],
-  ])('takes nothing but an object (case %#)', (value, got) => {
-    const error = rejection(value);
-    expect(error.code).toBe('invalid_argument');
-    expect(error.message).toBe(`timings must be an object, got ${got}`);
+    undefined,
+    null,
+    5,
+    true,
+    'x'.repeat(1e6),
+    [example()],
+    () => example(),
+    {},
+    { predicted_n: 31, verify_window_target_depth: 2 },
+  ])('gives nothing where there is nothing of ours (case %#)', (value) => {
+    expect(parseResponseTimings(value)).toBeUndefined();
+  });
+
+  const LATER = {
+    'the paths of the direct return': FIGURES.filter(
+      ({ introducedWith }) => introducedWith === 'direct_return',
+    ),
+    'the horizon refills': FIGURES.filter(
+      ({ introducedWith }) => introducedWith === 'horizon_refill',
+    ),
+  };
+
+  it.each(Object.entries(LATER))('reads timings that are older than %s', (_, figures) => {
+    fc.assert(
+      fc.property(timings, (valid) => {
+        const older: Record<string, unknown> = { ...valid };
+        for (const { timing } of figures) delete older[timing];
+        const parsed = parsedFrom(older);
+        for (const { statistic } of figures) expect(parsed).not.toHaveProperty(statistic);
+        const { verify_window_direct_prediction_return: _whole, ...told } = older;
+        expect(closeTo(responseTimings(parsed), older)).toMatchObject(told);
+        for (const { attribute } of figures) {
+          expect(pipelineAttributes(parsed)).not.toHaveProperty(attribute);
+        }
+      }),
+    );
+  });
+
+  it.each(Object.entries(LATER))('refuses a part of %s', (_, figures) => {
+    const [first, ...others] = figures;
+    const part: Record<string, unknown> = { ...example() };
+    for (const { timing } of others) delete part[timing];
+    expect(part).toHaveProperty(first?.timing ?? '');
+    for (const { timing } of others.slice(0, 1)) expectBlame(part, timing);
+  });
+
+  it('refuses more milliseconds than doubles count', () => {
+    const most = Number.MAX_SAFE_INTEGER;
+    for (const key of STALE_TIMES) {
+      expect(parseResponseTimings({ ...example(), [key]: most })).toBeDefined();
+      expectBlame({ ...example(), [key]: most + 1 }, key);
+    }
+    expectBlame({ ...example(), [BY_DEPTH]: [most, 1, 0] }, BY_DEPTH);
   });
 
   it.each(KEYS)('says that %s is missing', (key) => {
@@ -257,7 +308,7 @@ describe('parseResponseTimings', () => {
     expect(rejection(others).message).toMatch(/got nothing$/);
     // Inherited is missing too: what was parsed from JSON owns its keys.
     expectBlame(Object.setPrototypeOf({ ...others }, { [key]: value }), key);
-    expectBlame(Object.create(example()), 'verify_window_depth');
+    expect(parseResponseTimings(Object.create(example()))).toBeUndefined();
   });
 
   it.each(KEYS)('does not repeat what a stranger wrote into %s', (key) => {

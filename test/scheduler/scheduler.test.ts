@@ -412,7 +412,33 @@ describe('stale windows', () => {
     clock.ms = 6;
     expect(scheduler).toMatchObject({ inFlight: 0, hasCapacity: true, staleDiscarded: 2 });
     expect(scheduler.stats().occupancyMsByDepth).toEqual([1, 0, 5]);
-    expect(refusal(() => scheduler.completeNext(1)).code).toBe('reply_without_window');
+    expect(refusal(() => scheduler.completeNext(3)).code).toBe('reply_without_window');
+  });
+
+  it('may be answered late, which is no protocol error: message and refusal stay the same', () => {
+    const { scheduler } = create();
+    const late = [scheduler.open(0, 0), scheduler.open(0, 0)];
+    scheduler.discardStale();
+    for (const { id } of late) {
+      const error = refusal(() => scheduler.completeNext(id));
+      expect(error.code).toBe('reply_stale');
+      expect(error.message).toBe('verify window reply arrived with no in-flight window');
+    }
+    const { id } = scheduler.open(0, 0);
+    const error = refusal(() => scheduler.completeNext(2));
+    expect(error.code).toBe('reply_stale');
+    expect(error.message).toBe('verify window reply out of order: got 2, expected 3');
+    for (const other of [0, 4, 2.5, Number.NaN]) {
+      expect(refusal(() => scheduler.completeNext(other)).code).toBe('reply_out_of_order');
+    }
+    scheduler.completeNext(id);
+    expect(refusal(() => scheduler.completeNext(id)).code).toBe('reply_without_window');
+    expect(refusal(() => scheduler.completeNext(1)).code).toBe('reply_stale');
+    expect(scheduler.tally.errors).toMatchObject({
+      reply_stale: 4,
+      reply_out_of_order: 4,
+      reply_without_window: 1,
+    });
   });
 
   it('are counted with the work that they burned; what is no duration counts as 0', () => {

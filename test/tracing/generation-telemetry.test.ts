@@ -22,7 +22,7 @@ import {
   SPAN_LLAMA_STAGE_GENERATION,
   SPAN_LLAMA_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
+import { SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
 import {
   type Generation,
   type GenerationOptions,
@@ -90,6 +90,7 @@ describe('a generation', () => {
     expect(generation.attributes).toEqual({
       ...REQUIRED,
       [OUTCOME]: 'completed',
+      [ATTRIBUTES.ATTR_GEN_AI_USAGE_OUTPUT_TOKENS]: 0,
       ...pipelineAttributes(stats),
       ...summaryAttributes(stats),
     });
@@ -189,7 +190,8 @@ describe('a generation', () => {
     const { tracing, reader, generations } = setUp({}, new Tracing({ sampler }));
     await generations.run({ depth: 1 }, ({ scheduler, tokensCommitted }) => {
       scheduler.completeNext(scheduler.open(0, 0).id);
-      tokensCommitted(3);
+      tokensCommitted(1);
+      tokensCommitted(2);
       tracing.tracer.startSpan('of the host').end();
     });
     expect(tracing.spans()).toEqual([]);
@@ -306,7 +308,10 @@ describe('the histograms', () => {
     const models = { requestModel: 'llama-3.1-70b', responseModel: 'llama-3.1-70b-q8' };
     await generations.run(
       { depth: 1, operationName: 'chat', ...models, metricAttributes: { run: 'a' } },
-      ({ tokensCommitted }) => tokensCommitted(2),
+      ({ tokensCommitted }) => {
+        tokensCommitted(1);
+        tokensCommitted(1);
+      },
     );
     const attributes: Attributes = {
       [ATTRIBUTES.ATTR_GEN_AI_OPERATION_NAME]: 'chat',
@@ -337,7 +342,10 @@ describe('the histograms', () => {
     const views = [{ instrumentName: 'gen_ai.server.*', attributesProcessors: [watch] }];
     const meterProvider = new MeterProvider({ readers: [new ManualReader()], views });
     const { tracing, generations } = setUp({ meterProvider: meterProvider });
-    await generations.run({ depth: 1 }, ({ tokensCommitted }) => tokensCommitted(2));
+    await generations.run({ depth: 1 }, ({ tokensCommitted }) => {
+      tokensCommitted(1);
+      tokensCommitted(1);
+    });
     expect(seen).toEqual(Array(3).fill(tracing.span(GENERATION).spanContext().spanId));
   });
 
@@ -453,7 +461,8 @@ describe('what is broken in the host', () => {
   };
   const brokenMeters = () => {
     const provider = providerWith(new ManualReader());
-    Object.assign(provider.getMeter(SCOPE_NAME, SCOPE_VERSION), { createHistogram: fail });
+    const meter = provider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL });
+    Object.assign(meter, { createHistogram: fail });
     return provider;
   };
   const brokenMetrics = () => Object.assign(new VerifyWindowMetrics(), { observe: fail });

@@ -237,7 +237,8 @@ describe('a generation that is started', () => {
       const { tracing, reader, generations } = setUp();
       const generation = generations.start({ depth: 2 });
       generation.scheduler.open(0, 0);
-      generation.tokensCommitted(2);
+      generation.tokensCommitted(1);
+      generation.tokensCommitted(1);
       finish(generation);
       expect(generation.scheduler.isClosed).toBe(true);
       const span = tracing.span(GENERATION);

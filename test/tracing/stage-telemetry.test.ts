@@ -26,7 +26,7 @@ import {
   SPAN_LLAMA_STAGE_STAGE_VERIFY_WINDOW,
   SPAN_LLAMA_STAGE_VERIFY_WINDOW,
 } from '../../semconv/spans.js';
-import { SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
+import { SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION } from '../../src/guard.js';
 import {
   decodeTraceCarrier,
   encodeTraceCarrier,
@@ -559,7 +559,9 @@ describe('work', () => {
         'a meter',
         () => {
           const meterProvider = providerWith(new ManualReader());
-          const meter = meterProvider.getMeter(SCOPE_NAME, SCOPE_VERSION);
+          const meter = meterProvider.getMeter(SCOPE_NAME, SCOPE_VERSION, {
+            schemaUrl: SCHEMA_URL,
+          });
           Object.assign(meter, { createHistogram: fail });
           return { meterProvider };
         },

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { readConventions } from '../../semconv/generator/generate.js';
 import * as semconv from '../../semconv/index.js';
+import * as instruments from '../../semconv/instruments.js';
 
 const ROOT = join(import.meta.dirname, '../..');
 const OPERATIONS = join(ROOT, 'operations');
@@ -30,7 +31,7 @@ describe('the guards', () => {
   const { metric_statements, trace_statements } = processors['transform/conventions'];
   const listOf = (groups: readonly Statements[], context: string) => {
     const statements = groups.find((group) => group.context === context)?.statements ?? [];
-    const keeping = statements.find((statement) => /^(keep_keys|aggregate)/.test(statement)) ?? '';
+    const keeping = statements.find((statement) => statement.startsWith('keep_keys')) ?? '';
     const list = keeping.slice(keeping.indexOf('['));
     return [...list.matchAll(/"([^"]+)"/g)].map(([, name]) => name as string);
   };
@@ -49,7 +50,7 @@ describe('the guards', () => {
 
   test('keep on metrics what the conventions put there, and the name of the run in the demo', () => {
     const names = registry.metrics.flatMap(({ attributes }) => attributes.map(({ name }) => name));
-    expect(unique(listOf(metric_statements, 'metric'))).toEqual(
+    expect(unique(listOf(metric_statements, 'datapoint'))).toEqual(
       unique([...names, semconv.ATTR_OTEL_METRIC_OVERFLOW, 'pipeline.run']),
     );
   });
@@ -64,6 +65,26 @@ describe('the guards', () => {
     expect(others.filter((name) => !/^(service|telemetry\.sdk|deployment)\./.test(name))).toEqual(
       [],
     );
+  });
+
+  test('give exponential histograms the bounds of the conventions', () => {
+    const conversions = metric_statements
+      .flatMap(({ statements }) => statements)
+      .flatMap((statement) => {
+        const [, list, name, pattern] =
+          /^convert\w+\("midpoint", \[\s*0\.0, ([^\]]+)\]\)(?: where (?:metric\.name == "(.+)"|IsMatch\(metric\.name, "(.+)"\)))?$/.exec(
+            statement,
+          ) ?? [];
+        if (list === undefined) return [];
+        const matches = new RegExp(name ?? pattern?.replaceAll('\\\\', '\\') ?? '');
+        return [{ matches, bounds: list.split(',').map(Number) }];
+      });
+    for (const instrument of Object.values(instruments)) {
+      if (instrument.kind !== 'histogram') continue;
+      const { bounds } = conversions.find(({ matches }) => matches.test(instrument.name)) ?? {};
+      const { advice } = (instrument as instruments.HistogramInstrument).options;
+      expect(bounds, instrument.name).toEqual(advice.explicitBucketBoundaries);
+    }
   });
 
   test('let every metric of the conventions pass', () => {
@@ -161,5 +182,50 @@ describe('the compose file', () => {
       ['prometheus', 'prometheus'],
       ['jaeger', 'jaeger'],
     ]);
+  });
+
+  test('tells Grafana how often workers export, so that its ranges hold two exports', () => {
+    const { datasources } = parse(read('grafana/provisioning/datasources/datasources.yaml'));
+    expect(datasources[0].jsonData.timeInterval).toBe('60s');
+  });
+
+  /** The versions that the image of each service has. */
+  const versions = Object.fromEntries(
+    all.map(([name, { image }]) => [name, image.slice(image.lastIndexOf(':') + 1)]),
+  );
+
+  test('starts the versions that the tests run against', () => {
+    const script = readFileSync(join(ROOT, 'test/e2e/build-backends.sh'), 'utf8');
+    const built = (name: string) =>
+      /^v\d+\.(\d+)\.(\d+)$/.exec(new RegExp(`^${name}=(\\S+)`, 'm').exec(script)?.[1] ?? '') ?? [];
+    const [, prometheusMinor, prometheusPatch] = built('PROMETHEUS');
+    // Modules of Prometheus 3 are v0.3yy.z; those of Jaeger 2 count on from 1, 63 ahead.
+    expect(versions.prometheus).toBe(`v3.${Number(prometheusMinor) - 300}.${prometheusPatch}`);
+    const [, jaegerMinor, jaegerPatch] = built('JAEGER');
+    expect(versions.jaeger).toBe(`2.${Number(jaegerMinor) - 63}.${jaegerPatch}`);
+    const [collector = ''] = built('COLLECTOR');
+    expect(`v${versions.collector}`).toBe(collector);
+    const modules = [...read('collector/manifest.yaml').matchAll(/gomod: \S+ (\S+)/g)];
+    expect(unique(modules.map(([, version]) => version as string))).toEqual([collector]);
+  });
+
+  test('starts the versions that the pages name', () => {
+    const table = Object.fromEntries(
+      [
+        ...read('README.md').matchAll(/^\| (Collector|Grafana|Jaeger|Prometheus) +\| ([\d.]+)/gm),
+      ].map(([, name = '', version]) => [name.toLowerCase(), version]),
+    );
+    const bare = Object.entries(versions).map(([name, version]) => [
+      name,
+      version.replace('v', ''),
+    ]);
+    expect(table).toEqual(Object.fromEntries(bare));
+    const pages = ['README.md', 'operations/README.md', 'operations/scale.md'].map((page) =>
+      readFileSync(join(ROOT, page), 'utf8'),
+    );
+    const named = /\b(Collector|Grafana|Jaeger|Prometheus)\s+v?(\d+\.[\d.]*\d)/g;
+    for (const [text, name = '', version = ''] of pages.join('\n').matchAll(named)) {
+      expect(`${table[name.toLowerCase()]}.`, text).toContain(`${version}.`);
+    }
   });
 });

@@ -11,13 +11,24 @@ export interface HandmadeSpan {
   readonly failure?: string;
 }
 
-/** A counter that a test makes up. */
-export interface HandmadeCounter {
+/** A metric that a test makes up: a cumulative counter, unless its points say otherwise. */
+export interface HandmadeMetric {
   readonly name: string;
+  readonly unit?: string;
   readonly points: readonly {
-    readonly value: number;
     readonly attributes?: Readonly<Record<string, string | number>>;
+    readonly value: number | ExponentialValue;
   }[];
+  readonly kind?: 'sum' | 'gauge' | 'exponentialHistogram';
+}
+
+/** Of an exponential histogram: how many values are in its buckets, from an index on. */
+export interface ExponentialValue {
+  readonly scale: number;
+  readonly sum: number;
+  readonly zeros?: number;
+  readonly offset: number;
+  readonly counts: readonly number[];
 }
 
 type Resource = Readonly<Record<string, string>>;
@@ -50,23 +61,24 @@ export function sendSpans(
   });
 }
 
-/** Sends cumulative counters in OTLP's JSON. */
-export function sendCounters(
+/** Sends metrics in OTLP's JSON. */
+export function sendMetrics(
   endpoint: string,
   resource: Resource,
-  counters: readonly HandmadeCounter[],
+  metrics: readonly HandmadeMetric[],
 ): Promise<void> {
   const now = BigInt(Date.now()) * 1_000_000n;
-  const metrics = counters.map(({ name, points }) => ({
+  const encoded = metrics.map(({ name, unit, points, kind = 'sum' }) => ({
     name,
-    sum: {
-      aggregationTemporality: 2,
-      isMonotonic: true,
+    unit,
+    [kind]: {
+      ...(kind !== 'gauge' && { aggregationTemporality: 2 }),
+      ...(kind === 'sum' && { isMonotonic: true }),
       dataPoints: points.map(({ attributes, value }) => ({
         attributes: encodeAttributes(attributes),
         startTimeUnixNano: String(now - 1_000_000_000n),
         timeUnixNano: String(now),
-        asInt: String(value),
+        ...(typeof value === 'number' ? { asInt: String(value) } : encodeExponential(value)),
       })),
     },
   }));
@@ -74,10 +86,20 @@ export function sendCounters(
     resourceMetrics: [
       {
         resource: { attributes: encodeAttributes(resource) },
-        scopeMetrics: [{ scope: { name: 'made up' }, metrics }],
+        scopeMetrics: [{ scope: { name: 'made up' }, metrics: encoded }],
       },
     ],
   });
+}
+
+function encodeExponential({ scale, sum, zeros = 0, offset, counts }: ExponentialValue) {
+  return {
+    scale,
+    sum,
+    count: String(counts.reduce((total, count) => total + count, zeros)),
+    zeroCount: String(zeros),
+    positive: { offset, bucketCounts: counts.map(String) },
+  };
 }
 
 async function post(url: string, body: object): Promise<void> {

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../examples/pipeline/report.js';
 import * as semconv from '../../semconv/index.js';
 import { Collector, validate } from './collector.js';
-import { sendCounters, sendSpans } from './collector-payloads.js';
+import { sendMetrics, sendSpans } from './collector-payloads.js';
 import { runExample } from './example.js';
 import { Jaeger, type JaegerSpan } from './jaeger.js';
 import { findMissing, findProgram, until } from './programs.js';
@@ -70,7 +70,7 @@ describe.skipIf(findMissing(['otelcol', 'jaeger', 'prometheus']))(
         { ...span, spanId: '4'.repeat(16), failure: SECRET },
       ]);
       const opened = semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED;
-      await sendCounters(collector.endpoint, { ...resource, 'service.instance.id': 'a' }, [
+      await sendMetrics(collector.endpoint, { ...resource, 'service.instance.id': 'a' }, [
         {
           name: opened,
           points: [
@@ -79,6 +79,38 @@ describe.skipIf(findMissing(['otelcol', 'jaeger', 'prometheus']))(
           ],
         },
         { name: 'http.server.requests', points: [{ value: 1 }] },
+        {
+          name: semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
+          unit: 's',
+          kind: 'gauge',
+          points: [
+            { value: 30, attributes: { session: SECRET } },
+            { value: 40, attributes: { session: `another of ${SECRET}` } },
+          ],
+        },
+        {
+          name: semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+          unit: 's',
+          kind: 'exponentialHistogram',
+          points: [
+            {
+              attributes: { session: SECRET },
+              // In (2, 4] and in (16, 32].
+              value: { scale: 0, sum: 23, offset: 1, counts: [1, 0, 0, 1] },
+            },
+            {
+              attributes: { session: `another of ${SECRET}` },
+              // Nothing at all, and in (0.0287, 0.03125].
+              value: { scale: 3, sum: 0.06, zeros: 1, offset: -41, counts: [2] },
+            },
+          ],
+        },
+        {
+          name: semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
+          kind: 'exponentialHistogram',
+          // Up to 4, and just above.
+          points: [{ value: { scale: 5, sum: 13, zeros: 2, offset: 63, counts: [3, 1] } }],
+        },
       ]);
       report = await runExample(['--depth', '4', '--generations', `${GENERATIONS}`], {
         OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
@@ -144,11 +176,53 @@ describe.skipIf(findMissing(['otelcol', 'jaeger', 'prometheus']))(
       expect(samples.map(({ value }) => value)).toEqual([7]);
     });
 
+    test('keeps the greatest of ages that only an unknown attribute told apart', async () => {
+      const samples = await prometheus.query(
+        'llama_stage_verify_window_oldest_age_seconds{job="made-up"}',
+      );
+      expect(samples.map(({ value }) => value)).toEqual([40]);
+    });
+
+    test('adds up exponential histograms of different scales, in the buckets of the conventions', async () => {
+      const [duration, length] = await Promise.all(
+        ['duration_seconds', 'accepted_length'].map((name) => histogram(name)),
+      );
+      expect(duration).toMatchObject({
+        ...{ '0.0005': 1, '0.025': 1, '0.05': 3, '2.5': 3, '5': 4, '10': 4, '+Inf': 5 },
+        count: 5,
+        sum: expect.closeTo(23.06),
+      });
+      expect(Object.keys(duration ?? {})).toHaveLength(14 + 3);
+      expect(length).toMatchObject({
+        '0': 2,
+        '3': 2,
+        '4': 5,
+        '5': 6,
+        '+Inf': 6,
+        count: 6,
+        sum: 13,
+      });
+    });
+
+    async function histogram(name: string): Promise<Record<string, number>> {
+      const of = `llama_stage_verify_window_${name}`;
+      const samples = await prometheus.query(
+        `{__name__=~"${of}_(bucket|sum|count)", job="made-up"}`,
+      );
+      return Object.fromEntries(
+        samples.map(({ metric, value }) => [
+          metric.le ?? metric.__name__?.slice(of.length + 1),
+          value,
+        ]),
+      );
+    }
+
     test('drops metrics that it does not know', async () => {
       const names = await prometheus.query('count by (__name__) ({job="made-up"})');
-      expect(names.map(({ metric }) => metric.__name__).sort()).toEqual([
-        'llama_stage_verify_window_opened_total',
-      ]);
+      expect(names.length).toBeGreaterThan(3);
+      expect(
+        names.filter(({ metric }) => !metric.__name__?.startsWith('llama_stage_verify_window_')),
+      ).toEqual([]);
     });
   },
 );

@@ -1,7 +1,11 @@
 import {
+  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
+  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED,
+  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED,
+  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
   LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
   LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
 } from '../../semconv/attributes.js';
@@ -24,10 +28,15 @@ export function rate(
   scope: Scope,
   options: { readonly suffix?: '_sum' | '_count' | '_bucket'; readonly match?: string } = {},
 ): string {
-  const matchers = [scope.match, options.match].filter(Boolean).join(', ');
-  const selector = matchers === '' ? '' : `{${matchers}}`;
+  const { match } = options.match ? within(scope, options.match) : scope;
+  const selector = match ? `{${match}}` : '';
   const series = `${prometheusName(instrument)}${options.suffix ?? ''}${selector}`;
   return `sum${scope.by ? ` by (${scope.by})` : ''} (rate(${series}[${scope.range}]))`;
+}
+
+/** Of these series only those that match this too. */
+export function within(scope: Scope, match: string): Scope {
+  return { ...scope, match: [scope.match, match].filter(Boolean).join(', ') };
 }
 
 /** A quantile of a histogram's values, from 0 to 1. */
@@ -43,7 +52,7 @@ export function mean(instrument: I.HistogramInstrument, scope: Scope): string {
 }
 
 /** A part as a share of the whole; nothing where there is no whole. */
-function share(part: string, whole: string): string {
+export function share(part: string, whole: string): string {
   return `${part} / (${whole} > 0)`;
 }
 
@@ -60,13 +69,43 @@ function shareOf(instrument: I.Instrument, attribute: string, value: string, sco
 const lifetime = (scope: Scope) =>
   rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope);
 
-/**
- * Windows in flight of a generation, on average over time: by Little's law the time that windows
- * took, in the time that there was. Windows that were dropped are not in it.
- */
+/** Windows in flight of a generation, on average over time: the windows' time in the generations'. */
 export function averageInFlight(scope: Scope): string {
-  const duration = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION;
-  return share(rate(duration, scope, { suffix: '_sum' }), lifetime(scope));
+  return share(rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME, scope), lifetime(scope));
+}
+
+/** Tokens per second that a generation commits while its scheduler lives. */
+export function outputRateOfOne(scope: Scope): string {
+  return share(rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS, scope), lifetime(scope));
+}
+
+/**
+ * Share of a histogram's values that are above one of its boundaries. The label of a whole boundary
+ * has a decimal where a scrape is not relabelled.
+ */
+export function shareAbove(
+  instrument: I.HistogramInstrument,
+  boundary: number,
+  scope: Scope,
+): string {
+  const le = Number.isInteger(boundary) ? `le=~"${boundary}(\\\\.0)?"` : `le="${boundary}"`;
+  const rest = rate(instrument, scope, { suffix: '_bucket', match: le });
+  return `1 - ${share(rest, rate(instrument, scope, { suffix: '_count' }))}`;
+}
+
+/** Generations that failed or were lost, as a share of those that were not called off. */
+export function failedFraction(scope: Scope): string {
+  const outcome = labelName(ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
+  const ended = (match: string) =>
+    rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, scope, { match: `${outcome}${match}` });
+  const failed = [
+    LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
+    LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED,
+  ].join('|');
+  return share(
+    ended(`=~"${failed}"`),
+    ended(`!="${LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED}"`),
+  );
 }
 
 /** Share of the generations' time with two or more windows in flight. */

@@ -23,6 +23,7 @@ export function relabelScraped(): Relabel[] {
   return [
     addUnit(ofKind(RENAMED, 'counter'), '_total'),
     addUnit(ofKind(RENAMED, 'histogram'), '_bucket|_sum|_count'),
+    addUnit(ofKind(RENAMED, 'gauge'), ''),
     wholeBounds(ofKind(ALL, 'histogram')),
   ];
 }

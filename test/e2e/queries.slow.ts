@@ -6,6 +6,7 @@ import { parse } from 'yaml';
 import type { Measurements } from '../../examples/pipeline/measurements.js';
 import { panelQueries } from '../../operations/generator/dashboards/panel-queries.js';
 import { ruleExpressions } from '../../operations/generator/rules/rule-expressions.js';
+import { DEFAULTS } from '../../operations/generator/rules/rule-options.js';
 import { type HeldExample, holdExample } from './example.js';
 import { findMissing, freePortRange, until } from './programs.js';
 import { Prometheus } from './prometheus.js';
@@ -16,6 +17,8 @@ const WAYS = ['scraped', 'over OTLP'] as const;
 
 /** Values for Grafana's variables; the example has run for longer than the range. */
 const RANGE = '30s';
+/** Five minutes of the rules are as long. */
+const OPTIONS = { ...DEFAULTS, 'minute-seconds': 6 };
 const VARIABLES: readonly (readonly [RegExp, string])[] = [
   [/\$__rate_interval|\$__range/g, RANGE],
   [/\$__interval/g, '5s'],
@@ -79,7 +82,7 @@ describe.skipIf(findMissing(['prometheus']))('with the real Prometheus', () => {
       },
     );
 
-    test.each(ruleExpressions(RANGE))(
+    test.each(ruleExpressions(OPTIONS))(
       'the $kind rule $name can be evaluated',
       async ({ kind, name, promql }) => {
         const samples = await ask(`${kind} ${name}`, promql, duringTheRun);
@@ -92,7 +95,7 @@ describe.skipIf(findMissing(['prometheus']))('with the real Prometheus', () => {
       ['windows opened', sum('opened_total'), ({ q3 }) => q3.opened],
       [
         'the average in flight',
-        `${sum('duration_seconds_sum')} / ${sum('occupancy_time_seconds_total')}`,
+        `${sum('window_time_seconds_total')} / ${sum('occupancy_time_seconds_total')}`,
         ({ q3 }) => q3.averageInFlight,
       ],
       [

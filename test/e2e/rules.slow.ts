@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { ruleExpressions } from '../../operations/generator/rules/rule-expressions.js';
+import { DEFAULTS } from '../../operations/generator/rules/rule-options.js';
 import { type HeldExample, holdExample } from './example.js';
 import { findMissing, findProgram, freePortRange, getJson, until } from './programs.js';
 import { Prometheus } from './prometheus.js';
@@ -88,7 +89,9 @@ describe.skipIf(findMissing(['prometheus']))(
       expect(scraped).toEqual(await series('pushed'));
     });
 
-    const recordings = ruleExpressions('1m').filter(({ kind }) => kind === 'recording');
+    const recordings = ruleExpressions({ ...DEFAULTS, 'minute-seconds': 12 }).filter(
+      ({ kind }) => kind === 'recording',
+    );
     test.each(recordings)('records $name of both', async ({ promql }) => {
       const samples = await prometheus.query(promql);
       const ways = samples.map(

@@ -177,6 +177,29 @@ describe.each(dashboards)('the %s dashboard', (_, dashboard) => {
     }
   });
 
+  it.each(
+    panels.flatMap((panel) => targetsOf(panel).map((target) => [panel.title, target] as const)),
+  )(
+    'rates in "%s" over two exports or more of each interval that can be chosen',
+    (_, { interval }) => {
+      const { name, options, current } = variableOf(dashboard, interval);
+      expect(name).toBe('export_interval');
+      // What a worker does that nobody configured, and what stands there until somebody chooses.
+      expect(current).toBe(60);
+      expect(options).toContain(60);
+      for (const exported of options) {
+        // The widest panel on the largest screen, over the shortest time: no step to speak of.
+        expect(rateInterval(1, exported)).toBeGreaterThanOrEqual(2 * exported);
+      }
+    },
+  );
+
+  it('divides by nothing that can be zero', () => {
+    for (const { promql } of legends(panels)) {
+      for (const divisor of divisorsOf(promql)) expect(divisor, promql).toMatch(/ > 0\)$/);
+    }
+  });
+
   it('uses only variables that there are', () => {
     const known = [...BUILT_IN, ...(dashboard.templating?.list ?? []).map(({ name }) => name)];
     const used = [...text.matchAll(/\$\{?(\w+)/g)].map(([, name]) => name);
@@ -226,11 +249,55 @@ describe.each(dashboards)('the %s dashboard', (_, dashboard) => {
 /** The queries of panels, with what their series are called. */
 function legends(panels: readonly Panel[]): { promql: string; legend: string }[] {
   return panels.flatMap((panel) =>
-    (panel.targets ?? []).map((target) => {
-      const { expr, legendFormat } = target as { expr?: string; legendFormat?: string };
-      return { promql: expr ?? '', legend: legendFormat ?? panel.type };
-    }),
+    targetsOf(panel).map(({ expr, legendFormat }) => ({
+      promql: expr ?? '',
+      legend: legendFormat ?? panel.type,
+    })),
   );
+}
+
+interface Target {
+  readonly expr?: string;
+  readonly interval?: string;
+  readonly legendFormat?: string;
+}
+
+function targetsOf(panel: Panel): Target[] {
+  return (panel.targets ?? []) as Target[];
+}
+
+/** The variable that stands for a query's least step, with its values in seconds. */
+function variableOf({ templating }: AssembledDashboard, interval = '') {
+  const variable = templating?.list?.find(({ name }) => interval === `\${${name}}`);
+  const { options = [], current } = (variable ?? {}) as {
+    readonly options?: readonly { readonly value: string }[];
+    readonly current?: { readonly value: string };
+  };
+  const seconds = (text = '') => Number(/^(\d+)s$/.exec(text)?.[1]);
+  return {
+    name: variable?.name,
+    options: options.map(({ value }) => seconds(value)),
+    current: seconds(current?.value),
+  };
+}
+
+/** `$__rate_interval` as Grafana reckons it from a query's least step, all in seconds. */
+function rateInterval(step: number, leastStep: number): number {
+  return Math.max(step + leastStep, 4 * leastStep);
+}
+
+/** What stands behind each division, up to its closing bracket. */
+function divisorsOf(promql: string): string[] {
+  return [...promql.matchAll(/ \/ (?:on \([^)]*\) group_left \([^)]*\) )?/g)].map((division) => {
+    const rest = promql.slice(division.index + division[0].length);
+    let depth = 0;
+    const end = [...rest].findIndex((character) => {
+      if (character === '(') depth++;
+      if (character === ')') depth--;
+      return depth === 0;
+    });
+    return rest.slice(0, end + 1);
+  });
 }
 
 /** What is left of an expression's brackets once pairs and quoted texts are taken out. */

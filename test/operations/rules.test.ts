@@ -5,6 +5,7 @@ import { parse } from 'yaml';
 import { prometheusName, scrapedName } from '../../operations/generator/prometheus-names.js';
 import { type Relabel, relabelScraped } from '../../operations/generator/relabel.js';
 import { ruleExpressions } from '../../operations/generator/rules/rule-expressions.js';
+import { DEFAULTS } from '../../operations/generator/rules/rule-options.js';
 import { writePrometheusConfig } from '../../operations/generator/rules/write-prometheus-config.js';
 import { writeRules } from '../../operations/generator/rules/write-rules.js';
 import * as instruments from '../../semconv/instruments.js';
@@ -26,7 +27,7 @@ interface AlertingRule {
   readonly expr: string;
   readonly for: string;
   readonly labels: { readonly severity: string };
-  readonly annotations: Readonly<Record<'summary' | 'description' | 'runbook', string>>;
+  readonly annotations: Readonly<Record<'summary' | 'description' | 'runbook_url', string>>;
 }
 
 interface RuleFile {
@@ -51,7 +52,10 @@ describe('rules', () => {
   it('are all among the expressions, each name once', () => {
     const names = rules.map((rule) => ('alert' in rule ? rule.alert : rule.record));
     expect(ruleExpressions().map(({ name }) => name)).toEqual(names);
-    expect(new Set(names).size).toBe(names.length);
+    const identities = rules.map((rule) =>
+      'alert' in rule ? `${rule.alert} ${rule.labels.severity}` : rule.record,
+    );
+    expect(new Set(identities).size).toBe(identities.length);
   });
 
   it('ask only for series that exist, or that another rule records', () => {
@@ -70,47 +74,87 @@ describe('rules', () => {
     }
   });
 
-  it('rate over another range where one is given', () => {
-    for (const { kind, promql } of ruleExpressions('30s')) {
-      if (kind === 'recording') expect(promql).toMatch(/\[30s\](?!.*\[5m\])/);
+  it('range over at least two exports of the interval that the SDK has', () => {
+    for (const { promql } of ruleExpressions()) {
+      for (const [, range = ''] of promql.matchAll(/\[(\w+)\]/g)) {
+        expect(seconds(range), promql).toBeGreaterThanOrEqual(120);
+      }
     }
+  });
+
+  it('take shorter ranges and waits where a minute has fewer seconds', () => {
+    const options = { ...DEFAULTS, 'minute-seconds': 6 };
+    const texts = [writeRules(), writeRules(options)];
+    const [long = [], short = []] = texts.map((text) =>
+      [...text.matchAll(/(?:\[|for: |offset )(\d\w+)/g)].map(([, time = '']) => seconds(time)),
+    );
+    expect(long.length).toBeGreaterThan(60);
+    expect(short).toEqual(long.map((time) => time / 10));
+  });
+
+  it('lead to the runbook of the deployment', () => {
+    const address = 'https://git.example/runbook.md';
+    const { groups } = parse(writeRules({ ...DEFAULTS, 'runbook-url': address })) as RuleFile;
+    const urls = groups.flatMap(({ rules }) =>
+      rules.flatMap((rule) => ('alert' in rule ? [rule.annotations.runbook_url] : [])),
+    );
+    expect(urls[0]).toBe(`${address}#llamastagepipelinestalled`);
+  });
+
+  it('judge objectives by the bounds and shares of the deployment', () => {
+    const rules = parse(
+      writeRules({ ...DEFAULTS, 'token-seconds': 1, 'token-objective': 0.975 }),
+    ) as RuleFile;
+    const text = JSON.stringify(rules);
+    expect(text).toContain('took more than 1 s for each token; the objective leaves 2.5 %');
+    expect(text).toContain('job:llama_stage_generation_tokens_late:ratio_rate1h > 0.36');
+    expect(text).toContain('gen_ai_server_time_per_output_token_seconds_bucket{le=~\\"1(');
+    const between = { ...DEFAULTS, 'first-token-seconds': 0.3 };
+    expect(() => writeRules(between)).toThrow('no bucket that ends at 0.3 s');
   });
 });
 
-describe.each(alerts)('$alert', (rule) => {
+describe.each(alerts)('$alert, $labels.severity', (rule) => {
   const tests = (parse(read('prometheus/rules.test.yaml')) as { tests: RuleTest[] }).tests
     .flatMap(({ alert_rule_test }) => alert_rule_test)
     .filter(({ alertname }) => alertname === rule.alert);
 
   it('is tested firing and not firing', () => {
-    expect(tests.some(({ exp_alerts }) => exp_alerts.length > 0)).toBe(true);
-    expect(tests.some(({ exp_alerts }) => exp_alerts.length === 0)).toBe(true);
+    const severities = tests.map(({ exp_alerts }) =>
+      exp_alerts.map(({ exp_labels }) => exp_labels.severity),
+    );
+    expect(severities.flat()).toContain(rule.labels.severity);
+    expect(severities).toContainEqual([]);
   });
 
   it('has a severity, waits, and says what is wrong', () => {
     expect(['critical', 'warning', 'info']).toContain(rule.labels.severity);
-    expect(rule.for).toMatch(/^\d+m$/);
+    expect(rule.for).toMatch(/^\d+[mh]$/);
     expect(rule.annotations.summary).toMatch(/^.{10,80}$/);
     expect(rule.annotations.description).toContain('{{ $value');
   });
 
   it('leads to its section of the runbook, which tells its severity, its wait and its threshold', () => {
-    const [file, anchor = ''] = rule.annotations.runbook.split('#');
+    const [file, anchor = ''] = rule.annotations.runbook_url.split('#');
     expect(file).toBe('operations/runbook.md');
     const section = sections.get(anchor) ?? '';
     expect(section).toContain(`**${rule.labels.severity}**, after ${parseInt(rule.for, 10)} min`);
     for (const part of ['Means', 'Confirm', 'Causes', 'Do', 'Why this threshold']) {
       expect(section).toContain(`**${part}.**`);
     }
-    const [first = ''] = section.split('**Means.**');
+    const [head = ''] = section.split('**Means.**');
+    const first = head.slice(head.indexOf(`**${rule.labels.severity}**`));
     for (const [, limit] of rule.expr.matchAll(/(?:[<>]=?|==) ([\d.]+)/g)) {
-      expect(first).toContain(limit);
+      expect(first).toMatch(new RegExp(`[<>=] ${limit}(?![\\d.]*\\d)`));
     }
   });
 });
 
 interface RuleTest {
-  readonly alert_rule_test: { readonly alertname: string; readonly exp_alerts: unknown[] }[];
+  readonly alert_rule_test: {
+    readonly alertname: string;
+    readonly exp_alerts: { readonly exp_labels: { readonly severity: string } }[];
+  }[];
 }
 
 describe('relabelling of what is scraped', () => {
@@ -169,4 +213,10 @@ function applyRelabel(
   if (match === null) return series;
   const value = replacement.replaceAll(/\$\{(\d)\}/g, (_, group) => match[Number(group)] ?? '');
   return { ...series, [target_label]: value };
+}
+
+/** Of a duration as Prometheus writes it. */
+function seconds(duration: string): number {
+  const [, count, unit = ''] = /^(\d+)(ms|m|h)$/.exec(duration) ?? [];
+  return Number(count) * ({ ms: 0.001, m: 60, h: 3600 }[unit] ?? Number.NaN);
 }

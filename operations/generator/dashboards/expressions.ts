@@ -1,28 +1,21 @@
-import {
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
-} from '../../../semconv/attributes.js';
+import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL } from '../../../semconv/attributes.js';
 import * as I from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
-import { mean, rate, type Scope } from '../promql.js';
-import { STAGE, STAGES, WINDOWS } from './variables.js';
+import { mean, rate, type Scope, share, within } from '../promql.js';
+import { STAGE } from './variables.js';
 
-const VERDICT = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT);
 const LEVEL = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL);
 
 /** One process, and where it stands in the chain. */
 const STAGE_WORKER = `${STAGE}, job, instance`;
 
-/** What an up-down counter stands at, over all workers. */
-export function current(instrument: I.Instrument, { match }: Scope): string {
-  return `sum(${prometheusName(instrument)}{${match}})`;
-}
-
-/** A part as a share of a whole of which there may be nothing. */
-export function shareOf(part: string, whole: string): string {
-  return `${part} / (${whole} > 0)`;
+/** What an instrument stands at, over all workers. */
+export function current(
+  instrument: I.Instrument,
+  { by, match = '' }: Scope,
+  operation: 'sum' | 'max' = 'sum',
+): string {
+  return `${operation}${by ? ` by (${by}) ` : ''}(${prometheusName(instrument)}{${match}})`;
 }
 
 /** Each value of a label as a share of all of them. */
@@ -32,7 +25,7 @@ export function sharesBy(label: string, counter: I.Instrument, scope: Scope): st
 
 /** Depth of a generation, on average over those under way. */
 export function depth(scope: Scope): string {
-  return shareOf(
+  return share(
     current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY, scope),
     current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT, scope),
   );
@@ -43,45 +36,14 @@ export function generationsUnderWay(scope: Scope): string {
   return rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope);
 }
 
-/** Output tokens per second while a generation decodes, on average over finished ones. */
-export function outputRateOfOne(scope: Scope): string {
-  return `1 / (${mean(I.INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN, scope)} > 0)`;
-}
-
-/**
- * Tokens committed per second, at least: the accepted ones, and the target's own in each reply that
- * did not accept all. After a full accept the target's token may be the next window's first
- * candidate, which is counted there.
- */
-export function committedAtLeast(scope: Scope): string {
-  const counted = [
-    LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT,
-    LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
-  ];
-  return committed(`${VERDICT}!~"${counted.join('|')}"`, scope);
-}
-
-/** Tokens committed per second, at most: the target's own token in every reply that counted. */
-export function committedAtMost(scope: Scope): string {
-  return committed(`${VERDICT}!="${LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE}"`, scope);
-}
-
-function committed(match: string, scope: Scope): string {
-  const accepted = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, scope);
-  return `${accepted} + ${rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, scope, { match })}`;
-}
-
-/** Share of the verified windows of which at least so many candidates were accepted. */
-export function acceptedAtLeast(count: number, scope: Scope): string {
-  const length = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH;
-  // The boundary is a whole number; a scrape writes it with a decimal, OTLP without.
-  const fewer = rate(length, scope, { suffix: '_bucket', match: `le=~"${count - 1}(\\\\.0)?"` });
-  return `1 - ${shareOf(fewer, rate(length, scope, { suffix: '_count' }))}`;
-}
-
 /** Time that stale windows took in one part of the work, as a share of what all took in it. */
-export function staleShare(part: I.Instrument, all: I.HistogramInstrument, match = ''): string {
-  return shareOf(rate(part, WINDOWS), rate(all, WINDOWS, { suffix: '_sum', match }));
+export function staleShare(
+  part: I.Instrument,
+  all: I.HistogramInstrument,
+  scope: Scope,
+  match = '',
+): string {
+  return share(rate(part, scope), rate(all, scope, { suffix: '_sum', match }));
 }
 
 export const STAGE_0 = `${STAGE}="0"`;
@@ -105,7 +67,7 @@ function computing(scope: Scope): string {
 }
 
 /** Processes of each stage that reported within the interval. */
-export function workers({ match, range }: Scope): string {
+export function workers({ match = '', range }: Scope): string {
   const windows = prometheusName(I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION);
   return `count by (${STAGE}) (group by (${STAGE_WORKER}) (present_over_time(${windows}_count{${match}}[${range}])))`;
 }
@@ -136,23 +98,23 @@ export function slowestWorkers(count: number, scope: Scope): string {
 }
 
 /** Seconds that a window computes on its way, over all stages. */
-export function computePerWindow(): string {
-  return `sum(${meanCompute(WINDOWS)})`;
+export function computePerWindow(scope: Scope): string {
+  return `sum(${meanCompute(scope)})`;
 }
 
 /** Seconds that the writes of a window take on its way, over all stages. */
-export function writesPerWindow(): string {
+export function writesPerWindow(scope: Scope): string {
   const write = I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION;
-  return `sum(${mean(write, { ...WINDOWS, by: STAGE })})`;
+  return `sum(${mean(write, { ...scope, by: STAGE })})`;
 }
 
 /**
  * Seconds of a window's way that are neither compute nor a write: links, and queues before stages.
  * It is what stage 0 waited, without what the stages after it did meanwhile.
  */
-export function linksAndQueuesPerWindow(): string {
-  const later = { ...WINDOWS, match: `${WINDOWS.match}, ${LATER_STAGES}`, by: STAGE };
-  const first = { ...WINDOWS, match: `${WINDOWS.match}, ${STAGE_0}` };
+export function linksAndQueuesPerWindow(scope: Scope): string {
+  const later = { ...within(scope, LATER_STAGES), by: STAGE };
+  const first = within(scope, STAGE_0);
   const wait = mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, first);
   const compute = mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION, later);
   const write = mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION, later);
@@ -164,11 +126,11 @@ export function linksAndQueuesPerWindow(): string {
  * Share of the time that stage 0 waited for windows in which its generation had another one on the
  * way: the windows' waiting, against the time that generations had any window in flight.
  */
-export function hiddenShare(): string {
-  const inFlight = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, WINDOWS, {
+export function hiddenShare(scope: Scope): string {
+  const inFlight = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, scope, {
     match: `${LEVEL}!="0"`,
   });
-  const waited = rate(I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, WINDOWS, {
+  const waited = rate(I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, scope, {
     suffix: '_sum',
     match: STAGE_0,
   });
@@ -176,8 +138,8 @@ export function hiddenShare(): string {
 }
 
 /** Seconds of forward writes for each second of compute, by stage. */
-export function writePerCompute(): string {
+export function writePerCompute(scope: Scope): string {
   const write = I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION;
-  const scope = { ...STAGES, by: STAGE };
-  return shareOf(rate(write, scope, { suffix: '_sum' }), computing(scope));
+  const each = { ...scope, by: STAGE };
+  return share(rate(write, each, { suffix: '_sum' }), computing(each));
 }

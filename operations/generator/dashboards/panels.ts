@@ -35,7 +35,7 @@ import { PanelBuilder as TextPanelBuilder } from '@grafana/grafana-foundation-sd
 import { PanelBuilder as TimeseriesPanelBuilder } from '@grafana/grafana-foundation-sdk/timeseries';
 import type { HistogramInstrument } from '../../../semconv/instruments.js';
 import { quantile, rate, type Scope } from '../promql.js';
-import { PROMETHEUS } from './variables.js';
+import { EXPORT_INTERVAL, PROMETHEUS, variable } from './variables.js';
 
 /** What stands above and behind a panel. */
 export interface Reading {
@@ -248,8 +248,14 @@ function describe<Panel extends Describable<Panel>>(panel: Panel, reading: Readi
     .span(12);
 }
 
+/** The least step is what Grafana reckons `$__rate_interval` from, before the data source's own. */
 function query(promql: string, index: number): DataqueryBuilder {
-  return new DataqueryBuilder().refId(refId(index)).datasource(PROMETHEUS).expr(promql).range();
+  return new DataqueryBuilder()
+    .refId(refId(index))
+    .datasource(PROMETHEUS)
+    .expr(promql)
+    .interval(variable(EXPORT_INTERVAL))
+    .range();
 }
 
 /** `A`, `B`, … */

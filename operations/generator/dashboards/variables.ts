@@ -1,5 +1,6 @@
 import type { Builder } from '@grafana/grafana-foundation-sdk/cog';
 import {
+  CustomVariableBuilder,
   DatasourceVariableBuilder,
   QueryVariableBuilder,
   type VariableModel,
@@ -20,6 +21,11 @@ export const JAEGER = { type: 'jaeger', uid: variable('traces') };
 export const STAGE = labelName(ATTR_LLAMA_STAGE_STAGE_INDEX);
 
 const WORKER = 'job=~"$job", instance=~"$instance"';
+
+export const EXPORT_INTERVAL = 'export_interval';
+
+/** The first one is what the SDK does where nobody sets it. */
+const EXPORT_INTERVALS = ['60s', '30s', '15s', '10s', '5s'] as const;
 
 /** Of the chosen workers, over the interval that suits the panel's resolution. */
 export const WINDOWS: Scope = { range: '$__rate_interval', match: WORKER };
@@ -53,6 +59,16 @@ export function variables(): Builder<VariableModel>[] {
       .description('Places in the chain; 0 is the coordinator. Only for panels about stages.')
       .query(labelValues(`${COMPUTE}{${WORKER}}`, STAGE))
       .sort(VariableSort.NumericalAsc),
+    new CustomVariableBuilder(EXPORT_INTERVAL)
+      .label('Export interval')
+      .description(
+        'How often workers export or are scraped. Rates are over at least four of these, whatever the data source says.',
+      )
+      .values(EXPORT_INTERVALS.join(','))
+      .current({ selected: true, text: EXPORT_INTERVALS[0], value: EXPORT_INTERVALS[0] })
+      .options(
+        EXPORT_INTERVALS.map((value, index) => ({ text: value, value, selected: index === 0 })),
+      ),
     asked('coordinator', 'Traced service')
       .description('The coordinator whose traces the links search.')
       .query(labelValues(COORDINATORS, 'job'))

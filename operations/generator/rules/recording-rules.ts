@@ -3,6 +3,7 @@ import * as I from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
 import * as promql from '../promql.js';
 import { CHAIN_LABEL } from './resource-labels.js';
+import { DEFAULTS, duration, type RuleOptions, windowName } from './rule-options.js';
 
 export interface RecordingRule {
   readonly record: string;
@@ -31,15 +32,15 @@ export interface Figure {
 /** A rate is no total. */
 const nameOf = (instrument: I.Instrument) => prometheusName(instrument).replace(/_total$/, '');
 const rate = (instrument: I.Instrument, suffix?: '_count'): Figure => ({
-  name: `${nameOf(instrument)}${suffix ?? ''}:rate5m`,
+  name: `${nameOf(instrument)}${suffix ?? ''}:rate`,
   promql: (scope) => promql.rate(instrument, scope, suffix ? { suffix } : {}),
 });
 const mean = (instrument: I.HistogramInstrument): Figure => ({
-  name: `${nameOf(instrument)}:mean_rate5m`,
+  name: `${nameOf(instrument)}:mean_rate`,
   promql: (scope) => promql.mean(instrument, scope),
 });
 const figure = (name: string, write: Figure['promql']): Figure => ({
-  name: `llama_stage_verify_window_${name}`,
+  name: `llama_stage_${name}`,
   promql: write,
 });
 
@@ -49,19 +50,24 @@ export const COMPLETED = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED);
 export const GENERATIONS = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME);
 export const REFILLS = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS);
 export const RETURNS = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS);
-export const FULL = figure('full:ratio_rate5m', promql.fullFraction);
-export const IDLE = figure('idle:ratio_rate5m', promql.idleFraction);
-export const STALE = figure('stale:ratio_rate5m', promql.staleFraction);
-export const ACCEPTANCE = figure('acceptance:ratio_rate5m', promql.acceptanceRate);
-export const REFILL_HITS = figure('refill_hits:ratio_rate5m', promql.refillHitRate);
-export const FALLBACK = figure('reverse_fallback:ratio_rate5m', promql.reverseFallbackFraction);
+export const FULL = figure('verify_window_full:ratio_rate', promql.fullFraction);
+export const IDLE = figure('verify_window_idle:ratio_rate', promql.idleFraction);
+export const STALE = figure('verify_window_stale:ratio_rate', promql.staleFraction);
+export const ACCEPTANCE = figure('verify_window_acceptance:ratio_rate', promql.acceptanceRate);
+export const REFILL_HITS = figure('verify_window_refill_hits:ratio_rate', promql.refillHitRate);
+export const FALLBACK = figure(
+  'verify_window_reverse_fallback:ratio_rate',
+  promql.reverseFallbackFraction,
+);
 
 const WINDOW_FIGURES: readonly Figure[] = [
   OPENED,
   COMPLETED,
   GENERATIONS,
-  figure('in_flight:mean_rate5m', promql.averageInFlight),
-  figure('parallel:ratio_rate5m', promql.parallelFraction),
+  rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS),
+  figure('generation_output_tokens:mean_rate', promql.outputRateOfOne),
+  figure('verify_window_in_flight:mean_rate', promql.averageInFlight),
+  figure('verify_window_parallel:ratio_rate', promql.parallelFraction),
   FULL,
   IDLE,
   STALE,
@@ -83,31 +89,114 @@ const STAGE_FIGURES: readonly Figure[] = [
   COMPUTED,
   COMPUTE_MEAN,
   {
-    name: `${nameOf(COMPUTE)}:p95_rate5m`,
+    name: `${nameOf(COMPUTE)}:p95_rate`,
     // The quantile of nothing is NaN, which the comparison drops.
     promql: (scope) => `${promql.quantile(0.95, COMPUTE, scope)} >= 0`,
   },
 ];
 
-/** Where a figure of some level is recorded. */
-export function recorded(level: keyof typeof LEVELS, { name }: Figure): string {
-  return `${level}:${name}`;
+/** Processes that tell of a stage or of a coordinator: those of a job that are there. */
+export const WORKERS: Figure = {
+  name: 'llama_stage_workers:count',
+  promql: ({ by }) => {
+    const present = [
+      `${prometheusName(COMPUTE)}_count`,
+      prometheusName(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT),
+    ].map((series) => `group by (job, instance) (${series}{job!=""})`);
+    return `count by (${by}) (${present.join(' or ')})`;
+  },
+};
+
+/** Generations that ended, to judge by whether an objective saw enough of them. */
+export const ENDED = rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT);
+
+/** A share of generations that has to stay below what the objective leaves. */
+export interface Objective {
+  readonly bad: Figure;
+  /** The share that may be bad in the long run. */
+  readonly budget: number;
 }
 
-/** The groups of recording rules, by name; the range is that of their rates. */
-export function recordingRules(range = '5m'): Record<string, RecordingRule[]> {
-  const rules = (levels: readonly (keyof typeof LEVELS)[], figures: readonly Figure[]) =>
+export function objectives(options: RuleOptions) {
+  const late = (
+    name: string,
+    instrument: I.HistogramInstrument,
+    seconds: number,
+    objective: number,
+  ): Objective => {
+    if (!instrument.options.advice.explicitBucketBoundaries.includes(seconds)) {
+      throw new RangeError(`${instrument.name} has no bucket that ends at ${seconds} s`);
+    }
+    return {
+      bad: figure(name, (scope) => promql.shareAbove(instrument, seconds, scope)),
+      budget: 1 - objective,
+    };
+  };
+  return {
+    failed: {
+      bad: figure('generation_failed:ratio_rate', promql.failedFraction),
+      budget: 1 - options['completed-objective'],
+    },
+    firstTokenLate: late(
+      'generation_first_token_late:ratio_rate',
+      I.INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+      options['first-token-seconds'],
+      options['first-token-objective'],
+    ),
+    tokensLate: late(
+      'generation_tokens_late:ratio_rate',
+      I.INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
+      options['token-seconds'],
+      options['token-objective'],
+    ),
+  } as const satisfies Record<string, Objective>;
+}
+
+/** The windows of burn rates, in minutes, as Google's workbook on reliability has them. */
+export const BURNS = [
+  { severity: 'critical', long: 60, short: 5, rate: 14.4, for: 2 },
+  { severity: 'warning', long: 360, short: 30, rate: 6, for: 15 },
+] as const;
+
+/** Where a figure of some level is recorded; over five minutes unless said otherwise. */
+export function recorded(level: keyof typeof LEVELS, { name }: Figure, minutes = 5): string {
+  return `${level}:${name}${/rate$/.test(name) ? windowName(minutes) : ''}`;
+}
+
+/** The groups of recording rules, by name. */
+export function recordingRules(options: RuleOptions = DEFAULTS): Record<string, RecordingRule[]> {
+  const rules = (
+    levels: readonly (keyof typeof LEVELS)[],
+    figures: readonly Figure[],
+    minutes: readonly number[] = [5],
+  ) =>
     levels.flatMap((level) =>
-      figures.map((figure) => ({
-        record: recorded(level, figure),
-        expr: figure.promql({ range, by: LEVELS[level] }),
-      })),
+      figures.flatMap((figure) =>
+        minutes.map((window) => ({
+          record: recorded(level, figure, window),
+          expr: figure.promql({ range: duration(window, options), by: LEVELS[level] }),
+        })),
+      ),
     );
+  const long = BURNS.map((burn) => burn.long);
+  const short = BURNS.map((burn) => burn.short);
+  const bad = Object.values(objectives(options)).map((objective) => objective.bad);
   return {
     'llama-stage-windows': [
       ...rules(['instance', 'job'], WINDOW_FIGURES),
       ...rules(['instance_error_type', 'job_error_type'], [ERRORS]),
     ],
-    'llama-stage-stages': rules(['instance_stage', 'stage'], STAGE_FIGURES),
+    'llama-stage-stages': [
+      ...rules(['instance_stage', 'stage'], STAGE_FIGURES),
+      ...rules(['job'], [WORKERS]),
+    ],
+    'llama-stage-objectives': [
+      ...rules(
+        ['job'],
+        bad,
+        [...short, ...long].sort((a, b) => a - b),
+      ),
+      ...rules(['job'], [ENDED], long),
+    ],
   };
 }

@@ -1,5 +1,6 @@
-import { ALERTS } from './alerts.js';
+import { alerts } from './alerts.js';
 import { recordingRules } from './recording-rules.js';
+import { DEFAULTS, type RuleOptions } from './rule-options.js';
 
 export interface RuleExpression {
   readonly kind: 'recording' | 'alert';
@@ -8,14 +9,18 @@ export interface RuleExpression {
 }
 
 /**
- * Everything that the rules ask of Prometheus. The range is that of the recorded rates; alerts ask
- * the recorded series, and so give nothing where the rules are not loaded.
+ * Everything that the rules ask of Prometheus. Alerts ask the recorded series, and so give nothing
+ * where the rules are not loaded.
  */
-export function ruleExpressions(range?: string): RuleExpression[] {
+export function ruleExpressions(options: RuleOptions = DEFAULTS): RuleExpression[] {
   return [
-    ...Object.values(recordingRules(range))
+    ...Object.values(recordingRules(options))
       .flat()
       .map(({ record, expr }) => ({ kind: 'recording' as const, name: record, promql: expr })),
-    ...ALERTS.map(({ alert, expr }) => ({ kind: 'alert' as const, name: alert, promql: expr })),
+    ...alerts(options).map(({ alert, expr }) => ({
+      kind: 'alert' as const,
+      name: alert,
+      promql: expr,
+    })),
   ];
 }

@@ -8,15 +8,15 @@ import {
 } from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH as ACCEPTED_LENGTH,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
-import { acceptanceRate, mean, rate } from '../../promql.js';
+import { acceptanceRate, mean, rate, shareAbove } from '../../promql.js';
 import type { Row } from '../assemble.js';
-import { acceptedAtLeast, sharesBy } from '../expressions.js';
+import { sharesBy } from '../expressions.js';
 import {
   colored,
   dashedThresholds,
@@ -68,20 +68,22 @@ function acceptedLength() {
       act: 'Near the width of a window: wider windows could carry more. Far below it: narrower ones would waste less compute, and come back sooner.',
     },
     'suffix: tokens',
-    [['accepted length', mean(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH, WINDOWS)]],
+    [['accepted length', mean(ACCEPTED_LENGTH, WINDOWS)]],
   ).decimals(1);
 }
 
 /** Positions that have a bucket of their own, and so an exact share. */
 function positions(): number[] {
-  const { explicitBucketBoundaries: boundaries } =
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH.options.advice;
+  const { explicitBucketBoundaries: boundaries } = ACCEPTED_LENGTH.options.advice;
   return boundaries.filter((boundary, index) => boundary === index).map((boundary) => boundary + 1);
 }
 
 function byPosition() {
   const lines = positions().map(
-    (position): Line => [`candidate ${position}`, acceptedAtLeast(position, WINDOWS)],
+    (position): Line => [
+      `candidate ${position}`,
+      shareAbove(ACCEPTED_LENGTH, position - 1, WINDOWS),
+    ],
   );
   return shares(
     {

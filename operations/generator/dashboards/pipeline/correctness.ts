@@ -1,17 +1,22 @@
 import {
   ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
   ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
+  ERROR_TYPE_VALUE_REPLY_STALE,
+  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT,
+  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL,
   LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
 } from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
+  INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
-import { rate } from '../../promql.js';
+import { rate, share } from '../../promql.js';
 import type { Row } from '../assemble.js';
-import { shareOf } from '../expressions.js';
+import { current } from '../expressions.js';
 import { colored, dashedThresholds, shares, text, thresholds, timeseries } from '../panels.js';
 import { generationTraces } from '../trace-link.js';
 import { WINDOWS } from '../variables.js';
@@ -20,7 +25,7 @@ import { WINDOWS } from '../variables.js';
 export function correctness(): Row {
   return {
     title: QUESTIONS[8],
-    panels: [howToCheck().span(8), errors().span(8), unverified().span(8)],
+    panels: [howToCheck(), comparisons(), errors(), unverified()],
   };
 }
 
@@ -28,15 +33,42 @@ function howToCheck() {
   return text(
     {
       title: 'How to check it',
-      read: 'Why there is no figure, and what to do instead.',
+      read: 'Where the figure comes from, and what stands in for it.',
       act: 'An output that differs from the control is a fault of the coordinator: the target model alone decides on every token.',
     },
     [
-      'No metric knows: telemetry carries no tokens. **Run the same requests at depth 1**, with the same seed and greedy sampling, and compare the outputs token for token. They have to be equal.',
+      'Telemetry carries no tokens, so the host compares. **Run the same requests at depth 1**, with the same seed and greedy sampling, compare the outputs token for token, and report the result with `recordControlComparison`. They have to be equal.',
       '',
-      'What stands in for it between two comparisons: a refused call means that the coordinator and its chain disagree, and a window that nobody verified means that its tokens were taken on trust, or that it had none.',
+      'Between two comparisons: a refused call means that the coordinator and its chain disagree, and a window that nobody verified means that its tokens were taken on trust, or that it had none.',
     ].join('\n'),
   );
+}
+
+function comparisons() {
+  const result = labelName(ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT);
+  return colored(
+    timeseries(
+      {
+        title: 'Comparisons with the control',
+        read: 'Outputs that were compared with those of a serial control since the workers started, by the result. It is a count and no rate, so that the very first one shows.',
+        act: 'A single different one is a fault: take the pipeline out of service, and find the generation by the digests of its trace.',
+      },
+      'short',
+      [
+        [
+          `{{${result}}}`,
+          current(INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS, {
+            ...WINDOWS,
+            by: result,
+          }),
+        ],
+      ],
+    ),
+    {
+      [LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL]: 'green',
+      [LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT]: 'red',
+    },
+  ).links([generationTraces()]);
 }
 
 function errors() {
@@ -44,11 +76,20 @@ function errors() {
   return timeseries(
     {
       title: 'Errors by type',
-      read: 'Calls per second that a scheduler refused. A refused call changes nothing, so the output stays right, but none of them should happen: the threshold is just above nothing.',
+      read: 'Calls per second that a scheduler refused. A refused call changes nothing, so the output stays right, but none of them should happen: the threshold is just above nothing. Late replies to discarded windows are no errors, and stand with the waste.',
       act: 'reply_out_of_order, reply_without_window: the transport loses or mixes replies. depth_exceeded, closed, invalid_argument: a fault in the decode loop. id_overflow: window ids have run out.',
     },
     'suffix: errors/s',
-    [[`{{${type}}}`, rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS, { ...WINDOWS, by: type })]],
+    [
+      [
+        `{{${type}}}`,
+        rate(
+          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
+          { ...WINDOWS, by: type },
+          { match: `${type}!="${ERROR_TYPE_VALUE_REPLY_STALE}"` },
+        ),
+      ],
+    ],
   )
     .thresholds(thresholds('green', [0.001, 'red']))
     .thresholdsStyle(dashedThresholds())
@@ -68,7 +109,7 @@ function unverified() {
       [
         [
           'unverified',
-          shareOf(
+          share(
             rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS, {
               match: `${verdict}="${value}"`,
             }),

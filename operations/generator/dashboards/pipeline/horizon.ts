@@ -9,9 +9,8 @@ import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
-import { idleFraction, rate, refillHitRate } from '../../promql.js';
+import { idleFraction, rate, refillHitRate, share } from '../../promql.js';
 import type { Row } from '../assemble.js';
-import { shareOf } from '../expressions.js';
 import { colored, dashedThresholds, shares, thresholds, timeseries } from '../panels.js';
 import { WINDOWS } from '../variables.js';
 
@@ -78,7 +77,7 @@ function tokens() {
     'suffix: tokens/s',
     [
       ['appended', appended],
-      ['each hit', shareOf(appended, hits)],
+      ['each hit', share(appended, hits)],
     ],
   ).overrideByName('each hit', [
     { id: 'unit', value: 'suffix: tokens' },

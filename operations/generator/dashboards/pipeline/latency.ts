@@ -4,9 +4,11 @@ import {
   INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
   INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
 } from '../../../../semconv/instruments.js';
 import type { Row } from '../assemble.js';
-import { heatmap, percentiles } from '../panels.js';
+import { current } from '../expressions.js';
+import { dashedThresholds, heatmap, percentiles, thresholds, timeseries } from '../panels.js';
 import { generationTraces } from '../trace-link.js';
 import { WINDOWS } from '../variables.js';
 
@@ -18,8 +20,9 @@ export function latency(): Row {
       firstToken().span(8),
       perOutputToken().span(8),
       wholeRequest().span(8),
-      windowPercentiles(),
-      windowHeatmap(),
+      windowPercentiles().span(8),
+      windowHeatmap().span(8),
+      oldestWindow().span(8),
     ],
   };
 }
@@ -87,4 +90,19 @@ function windowHeatmap() {
     INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
     WINDOWS,
   ).links([generationTraces()]);
+}
+
+function oldestWindow() {
+  return timeseries(
+    {
+      title: 'Oldest window in flight',
+      read: 'Age of the window that waits longest for its reply, over all workers, as the last collection found it. The threshold is at one minute: no window takes that long, so its reply is lost.',
+      act: 'A line that rises second by second is a generation that stands still, however well the others do: the alert on it names the instance, and its trace the stage.',
+    },
+    's',
+    [['oldest', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE, WINDOWS, 'max')]],
+  )
+    .thresholds(thresholds('green', [60, 'red']))
+    .thresholdsStyle(dashedThresholds())
+    .links([generationTraces()]);
 }

@@ -67,7 +67,7 @@ function timeAtLevels() {
   return stackedShares(
     {
       title: 'Time at each occupancy level',
-      read: "Share of the generations' time with that many windows in flight. Red is nothing in flight, orange a single window, as without pipelining; each darker green is one more. The highest level should have the largest part.",
+      read: "Share of the generations' time with that many windows in flight. Red is nothing in flight, orange a single window, as without pipelining; each darker green is one more. The highest level should have the largest part; in a deep pipeline it stands for that many windows or more.",
       act: 'Much red: the coordinator waits for guesses or drains stale windows; see the horizon and the waste. Much orange with a greater depth: guesses are too short to fill the windows.',
     },
     [
@@ -87,7 +87,7 @@ function againstDepth() {
     timeseries(
       {
         title: 'Average in flight, against the depth',
-        read: 'Windows in flight of a generation, on average over time, and as many as it may have. The nearer the lines, the better the depth is used. The dashed threshold at 2 is where pipelining begins: below it the windows go mostly one by one. Windows that were dropped without a reply are not in the average.',
+        read: 'Windows in flight of a generation, on average over time, and as many as it may have. The nearer the lines, the better the depth is used. The dashed threshold at 2 is where pipelining begins: below it the windows go mostly one by one.',
         act: 'If the lines stay apart, the depth is not what limits: see whether the horizon stays supplied, and how much time goes into draining. If they touch, and the slowest stage is not busy all the time, try more depth.',
       },
       'suffix: windows',

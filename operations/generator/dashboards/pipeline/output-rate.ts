@@ -8,19 +8,13 @@ import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
   INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
+  INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
-import { rate, type Scope } from '../../promql.js';
+import { outputRateOfOne, rate, type Scope } from '../../promql.js';
 import type { Row } from '../assemble.js';
-import {
-  committedAtLeast,
-  committedAtMost,
-  current,
-  depth,
-  generationsUnderWay,
-  outputRateOfOne,
-} from '../expressions.js';
+import { current, depth, generationsUnderWay } from '../expressions.js';
 import { colored, fixed, timeseries } from '../panels.js';
 import { generationTraces } from '../trace-link.js';
 import { WINDOWS } from '../variables.js';
@@ -41,7 +35,7 @@ function rateOfOne() {
   return timeseries(
     {
       title: 'Output rate of one generation',
-      read: 'Tokens per second that a generation gives while it decodes: one over the mean time per output token of the generations that finished. The dashed line, on the right, is the depth of those under way. Pipelining helps as far as the rate rises above that of a control at depth 1: set the depth to 1 for a while, or compare with a job that has it.',
+      read: 'Tokens per second that a generation commits while its scheduler lives: the committed tokens, in the time that there were generations. The dashed line, on the right, is the depth of those under way. Pipelining helps as far as the rate rises above that of a control at depth 1: set the depth to 1 for a while, or compare with a job that has it.',
       act: 'A rate no better than that of depth 1 has its cause in one of the rows below: a queue that is not full, waste, or guesses that are rejected.',
     },
     TOKENS,
@@ -63,16 +57,13 @@ function committedTokens() {
     timeseries(
       {
         title: 'Committed tokens of all generations',
-        read: "Tokens per second, over all workers. No metric counts committed tokens, so the rate lies between two that do: the accepted candidates, and the target's own token of each reply; at least without the token after a full accept, which may be the next window's first candidate, at most with it. At depth 1 it is the upper line; the more windows are in flight, the nearer it comes to the lower one.",
+        read: 'Tokens per second, over all workers, counted as they are committed: also those of generations that failed or were called off later.',
         act: 'Compare with the generations under way: fewer of them give fewer tokens. A fall with as many under way shows in the rate of one generation too.',
       },
       TOKENS,
-      [
-        ['at least', committedAtLeast(WINDOWS)],
-        ['at most', committedAtMost(WINDOWS)],
-      ],
-    ).overrideByName('at most', [{ id: 'custom.fillBelowTo', value: 'at least' }]),
-    { 'at least': 'blue', 'at most': 'light-blue' },
+      [['committed', rate(INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS, WINDOWS)]],
+    ),
+    { committed: 'blue' },
   );
 }
 

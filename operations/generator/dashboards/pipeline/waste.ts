@@ -1,4 +1,8 @@
-import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON } from '../../../../semconv/attributes.js';
+import {
+  ATTR_ERROR_TYPE,
+  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
+  ERROR_TYPE_VALUE_REPLY_STALE,
+} from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
 import {
   INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
@@ -6,6 +10,7 @@ import {
   INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED,
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
@@ -16,9 +21,9 @@ import {
   INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
 } from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
-import { rate, staleFraction } from '../../promql.js';
+import { rate, share, staleFraction } from '../../promql.js';
 import type { Row } from '../assemble.js';
-import { generationsUnderWay, STAGE_0, shareOf, staleShare } from '../expressions.js';
+import { generationsUnderWay, STAGE_0, staleShare } from '../expressions.js';
 import { colored, dashedThresholds, shares, thresholds, timeseries } from '../panels.js';
 import { generationTraces } from '../trace-link.js';
 import { WINDOWS } from '../variables.js';
@@ -90,7 +95,7 @@ function staleShares() {
     [
       [
         'drain',
-        shareOf(
+        share(
           rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME, WINDOWS),
           generationsUnderWay(WINDOWS),
         ),
@@ -100,6 +105,7 @@ function staleShares() {
         staleShare(
           INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
           INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
+          WINDOWS,
           STAGE_0,
         ),
       ],
@@ -108,6 +114,7 @@ function staleShares() {
         staleShare(
           INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
           INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+          WINDOWS,
           STAGE_0,
         ),
       ],
@@ -116,6 +123,7 @@ function staleShares() {
         staleShare(
           INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
           INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+          WINDOWS,
           STAGE_0,
         ),
       ],
@@ -124,6 +132,7 @@ function staleShares() {
         staleShare(
           INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
           INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+          WINDOWS,
         ),
       ],
     ],
@@ -133,10 +142,11 @@ function staleShares() {
 }
 
 function divergences() {
+  const late = `${labelName(ATTR_ERROR_TYPE)}="${ERROR_TYPE_VALUE_REPLY_STALE}"`;
   return timeseries(
     {
       title: 'Divergences, and what they left',
-      read: 'Recovery epochs begun per second, the windows that they marked stale, and the stale windows that drained. Marked over begun is what one divergence costs in windows, at most the depth less one.',
+      read: 'Recovery epochs begun per second, the windows that they marked stale, and the stale windows that drained. Marked over begun is what one divergence costs in windows, at most the depth less one. Late replies came after their window had been discarded: they are refused, and cost no more than the stale window did.',
       act: 'Marked and discarded belong together: if the discarded ones stay behind, replies are lost on the way. Many epochs with few marked windows are short guesses, not deep ones.',
     },
     'suffix: /s',
@@ -144,6 +154,7 @@ function divergences() {
       ['recovery epochs', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS, WINDOWS)],
       ['windows marked', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED, WINDOWS)],
       ['windows discarded', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED, WINDOWS)],
+      ['late replies', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS, WINDOWS, { match: late })],
     ],
   );
 }

@@ -14,7 +14,13 @@ import {
 } from './compute-panels.js';
 import { hiddenNow, hiddenWait, windowJourney, writeAgainstCompute } from './link-panels.js';
 import { phaseRow } from './phases.js';
-import { stageCount, windowsByStage, workersByStage, workersUp } from './worker-panels.js';
+import {
+  stageCount,
+  telemetryProblems,
+  windowsByStage,
+  workersByStage,
+  workersUp,
+} from './worker-panels.js';
 
 /** What each stage does, which one holds the others up, and what the way between them costs. */
 export function stagesDashboard(): AssembledDashboard {
@@ -31,8 +37,9 @@ export function stagesDashboard(): AssembledDashboard {
           stageCount(),
           bottleneckStage(),
           hiddenNow(),
-          workersByStage(),
-          windowsByStage(),
+          workersByStage().span(8),
+          windowsByStage().span(8),
+          telemetryProblems().span(8),
         ],
       },
       {

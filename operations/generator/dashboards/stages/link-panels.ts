@@ -7,7 +7,7 @@ import {
 } from '../expressions.js';
 import { colored, shares, stat, timeseries } from '../panels.js';
 import { generationTraces } from '../trace-link.js';
-import { STAGE } from '../variables.js';
+import { STAGE, STAGES, WINDOWS } from '../variables.js';
 
 const HIDDEN =
   'Of the time that windows spent on their way after stage 0, the share in which another window of the same generation was on its way too. What is left over is exposed: the generation had nothing else to wait for. Depth 1 hides nothing; a full queue of depth n hides up to (n - 1) / n.';
@@ -20,7 +20,7 @@ export function hiddenWait() {
         read: `${HIDDEN} It contains the compute of the later stages; what the links alone took, and what was computed meanwhile, is in the traces.`,
         act: 'Low with a greater depth: the queue was not full; see the time at each occupancy level. High with a poor output rate: what fills the time is stale.',
       },
-      [['hidden', hiddenShare()]],
+      [['hidden', hiddenShare(WINDOWS)]],
     ),
     { hidden: 'green' },
   ).links([generationTraces()]);
@@ -34,7 +34,7 @@ export function hiddenNow() {
       act: 'Low with a greater depth: the queue was not full; see the dashboard of the pipeline.',
     },
     'percentunit',
-    ['hidden', hiddenShare()],
+    ['hidden', hiddenShare(WINDOWS)],
   ).decimals(0);
 }
 
@@ -48,9 +48,9 @@ export function windowJourney() {
       },
       's',
       [
-        ['compute', computePerWindow()],
-        ['forward write', writesPerWindow()],
-        ['links and queues', linksAndQueuesPerWindow()],
+        ['compute', computePerWindow(WINDOWS)],
+        ['forward write', writesPerWindow(WINDOWS)],
+        ['links and queues', linksAndQueuesPerWindow(WINDOWS)],
       ],
     ),
     { compute: 'green', 'forward write': 'yellow', 'links and queues': 'orange' },
@@ -65,7 +65,7 @@ export function writeAgainstCompute() {
       act: 'Near 100 % or above, a stage spends as long on sending as on computing: a faster link, or smaller activations.',
     },
     'percentunit',
-    [[`stage {{${STAGE}}}`, writePerCompute()]],
+    [[`stage {{${STAGE}}}`, writePerCompute(STAGES)]],
   )
     .decimals(1)
     .fillOpacity(0)

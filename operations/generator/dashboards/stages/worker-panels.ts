@@ -1,6 +1,9 @@
-import { windowRate, workers } from '../expressions.js';
+import { ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM } from '../../../../semconv/attributes.js';
+import { INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS } from '../../../../semconv/instruments.js';
+import { labelName } from '../../prometheus-names.js';
+import { current, windowRate, workers } from '../expressions.js';
 import { stat, timeseries } from '../panels.js';
-import { STAGE, STAGES } from '../variables.js';
+import { STAGE, STAGES, WINDOWS } from '../variables.js';
 
 export function workersUp() {
   return stat(
@@ -50,4 +53,22 @@ export function windowsByStage() {
     'suffix: windows/s',
     [[`stage {{${STAGE}}}`, windowRate(STAGES)]],
   ).fillOpacity(0);
+}
+
+export function telemetryProblems() {
+  const problem = labelName(ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM);
+  return timeseries(
+    {
+      title: 'Troubles of the telemetry itself',
+      read: 'What the telemetry could not count or tell since the workers started, by the kind of trouble. It is a count and no rate, so that the very first one shows. Nothing here means that the other panels are complete.',
+      act: 'overflow: an attribute has too many values. dropped_attribute: the host gives one that is none. forgotten_scheduler: close schedulers. failure: the log of the OpenTelemetry API has the error.',
+    },
+    'short',
+    [
+      [
+        `{{${problem}}}`,
+        current(INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS, { ...WINDOWS, by: problem }),
+      ],
+    ],
+  );
 }

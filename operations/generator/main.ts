@@ -5,12 +5,14 @@ import { writeDashboards } from './dashboards/write-dashboards.js';
 import { DEFAULTS, type RuleOptions } from './rules/rule-options.js';
 import { writePrometheusConfig } from './rules/write-prometheus-config.js';
 import { writeRules } from './rules/write-rules.js';
+import { writeFigures } from './write-figures.js';
 
 const { out, ...options } = readFlags();
 const files = [
   ...writeDashboards(),
   ['prometheus/rules.yaml', writeRules(options)],
   ['prometheus/prometheus.yaml', writePrometheusConfig()],
+  ['figures.md', writeFigures()],
 ] as const;
 for (const [path, text] of files) {
   const file = join(out, path);

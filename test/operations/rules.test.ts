@@ -8,6 +8,7 @@ import { ruleExpressions } from '../../operations/generator/rules/rule-expressio
 import { DEFAULTS } from '../../operations/generator/rules/rule-options.js';
 import { writePrometheusConfig } from '../../operations/generator/rules/write-prometheus-config.js';
 import { writeRules } from '../../operations/generator/rules/write-rules.js';
+import { writeFigures } from '../../operations/generator/write-figures.js';
 import * as instruments from '../../semconv/instruments.js';
 
 const OPERATIONS = join(import.meta.dirname, '../../operations');
@@ -17,6 +18,7 @@ describe('generated files', () => {
   it.each([
     ['prometheus/rules.yaml', writeRules()],
     ['prometheus/prometheus.yaml', writePrometheusConfig()],
+    ['figures.md', writeFigures()],
   ])('%s is what the conventions yield', (path, text) => {
     expect(read(path)).toBe(text);
   });

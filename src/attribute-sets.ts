@@ -1,7 +1,7 @@
 import type { Attributes, AttributeValue } from '@opentelemetry/api';
 import { ATTR_OTEL_METRIC_OVERFLOW } from '../semconv/attributes.js';
 import { COUNTED, METRIC_ATTRIBUTES } from '../semconv/counted.js';
-import { problems, warnOnce } from './guard.js';
+import { attempt, problems, warnOnce } from './guard.js';
 import { refuseArgument } from './scheduler/error.js';
 
 export const DEFAULT_MAX_ATTRIBUTE_SETS = 100;
@@ -62,17 +62,21 @@ export class AttributeSets {
     return set;
   }
 
-  #find(given: Attributes | null | undefined, limit: number, own: Attributes): AttributeSet {
-    const { key, attributes: clean } = setOf({ ...cleaned(given), ...own });
-    const known = this.#sets.get(key);
-    if (known !== undefined) return known;
+  /** The set that stands here for one that was found elsewhere. */
+  adopt(set: AttributeSet, limit: number): AttributeSet {
+    const known = this.#sets.get(set.key);
+    if (known !== undefined || set.key === OVERFLOW.key) return known ?? OVERFLOW;
     if (this.#sets.size >= Math.min(limit, MAX_ATTRIBUTE_SETS)) {
       problems.overflow++;
       return OVERFLOW;
     }
-    const set = { key, attributes: structuredClone(clean) };
-    this.#sets.set(key, set);
+    this.#sets.set(set.key, set);
     return set;
+  }
+
+  #find(given: Attributes | null | undefined, limit: number, own: Attributes): AttributeSet {
+    const clean = { ...cleaned(given, RESERVED), ...cleaned(own, NO_NAMES) };
+    return this.adopt(setOf(clean), limit);
   }
 }
 
@@ -82,10 +86,16 @@ export function keyOf(attributes: Attributes): string {
 }
 
 const NONE: Attributes = {};
+const NO_NAMES: ReadonlySet<string> = new Set();
+
+/** The host's attributes with others over them; what cannot be read is left out. */
+export function merged(below: unknown, above: unknown): Attributes {
+  return Object.fromEntries([...entriesOf(below), ...entriesOf(above)]) as Attributes;
+}
 
 /**
  * A text of its own for each list of attributes, the lengths before what they are of; `undefined`
- * where a value is not a string, a boolean or a finite number.
+ * where a value is not a string, a boolean or a finite number, or cannot be read.
  *
  * @param start what it begins with.
  */
@@ -93,42 +103,84 @@ function textOf(
   attributes: Attributes | null | undefined,
   start: string | undefined,
 ): string | undefined {
+  if (attributes === undefined || attributes === null) return start;
+  if (start === undefined || !isRecord(attributes)) return undefined;
   let text = start;
-  for (const name of Object.keys(attributes ?? NONE)) {
-    const value = attributes?.[name];
-    if (!isPrimitive(value)) return undefined;
-    const written = String(value);
-    text += `${name.length} ${typeof value} ${written.length} ${name}${written}`;
+  try {
+    for (const name of Object.keys(attributes)) {
+      const value = attributes[name];
+      if (!isPrimitive(value)) return undefined;
+      const written = String(value);
+      text += `${name.length} ${typeof value} ${written.length} ${name}${written}`;
+    }
+    return text;
+  } catch {
+    // A proxy or a getter of the host's.
+    return undefined;
   }
-  return text;
 }
 
 function setOf(attributes: Attributes): AttributeSet {
   return { key: keyOf(attributes), attributes };
 }
 
-function cleaned(attributes: Attributes | null | undefined): Attributes {
-  return Object.fromEntries(Object.entries(attributes ?? NONE).filter(isUsable));
+/** What there is of attribute values, as a copy. */
+function cleaned(attributes: unknown, reserved: ReadonlySet<string>): Attributes {
+  const entries: [string, AttributeValue][] = [];
+  for (const [name, given] of entriesOf(attributes)) {
+    if (given === undefined) continue;
+    const value = reserved.has(name) ? undefined : copyOf(given);
+    if (value !== undefined) entries.push([name, value]);
+    else if (reserved.has(name)) {
+      drop(
+        `the metric attribute ${name} is set by the conventions; the one that was given is dropped`,
+      );
+    } else drop(NOT_A_VALUE);
+  }
+  return Object.fromEntries(entries);
 }
 
-function isUsable([name, value]: [string, AttributeValue | undefined]): boolean {
-  if (value === undefined) return false;
-  const isReserved = RESERVED.has(name);
-  if (!isReserved && isAttributeValue(value)) return true;
+const NOT_A_VALUE =
+  'a metric attribute that is not a string, a finite number, a boolean or an array of them is dropped';
+
+function drop(warning: string): void {
   problems.dropped_attribute++;
-  warnOnce(
-    isReserved
-      ? `the metric attribute ${name} is set by the conventions; the one that was given is dropped`
-      : 'a metric attribute that is not a string, a finite number, a boolean or an array of them is dropped',
+  warnOnce(warning);
+}
+
+/** The entries of what a host gave for attributes, each read once; `null` for what throws. */
+function entriesOf(attributes: unknown): [string, unknown][] {
+  if (attributes === undefined || attributes === null) return [];
+  if (isRecord(attributes)) {
+    const names = attempt(() => Object.keys(attributes));
+    if (names !== undefined) {
+      return names.map((name) => {
+        const read = attempt(() => ({ value: attributes[name] }));
+        return [name, read === undefined ? null : read.value];
+      });
+    }
+  }
+  drop('metric attributes that are no object with a value for each name are left out');
+  return [];
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return (
+    typeof value === 'object' && value !== null && attempt(() => Array.isArray(value)) === false
   );
-  return false;
 }
 
-function isAttributeValue(value: AttributeValue | undefined): boolean {
-  if (Array.isArray(value)) return value.every((item) => item == null || isPrimitive(item));
-  return isPrimitive(value);
+/** A copy of an attribute value; nothing of anything else. */
+function copyOf(value: unknown): AttributeValue | undefined {
+  if (isPrimitive(value)) return value;
+  return attempt(() => {
+    if (!Array.isArray(value)) return undefined;
+    const items: unknown[] = Array.from({ length: value.length }, (_, index) => value[index]);
+    const isUsable = items.every((item) => item == null || isPrimitive(item));
+    return isUsable ? (items as AttributeValue) : undefined;
+  });
 }
 
-function isPrimitive(value: unknown): boolean {
+function isPrimitive(value: unknown): value is string | number | boolean {
   return typeof value === 'string' || typeof value === 'boolean' || Number.isFinite(value);
 }

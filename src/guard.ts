@@ -73,3 +73,12 @@ export function warnOnce(text: string): void {
     // As above.
   }
 }
+
+/** What `read` gives; nothing where a proxy, a getter or a missing part of a value throws. */
+export function attempt<Result>(read: () => Result): Result | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}

@@ -193,7 +193,7 @@ function isScheduler(value: unknown): value is VerifyWindowScheduler {
  * @param environment such as `process.env`.
  */
 export function configFromEnvironment(
-  environment: Readonly<Record<string, string | undefined>>,
+  environment: Readonly<Record<string, string | undefined>> | undefined,
 ): VerifyWindowInstrumentationConfig {
   const config: VerifyWindowInstrumentationConfig = {};
   const read = <Value>(
@@ -202,8 +202,9 @@ export function configFromEnvironment(
     parse: (text: string) => Value | undefined,
     take: (value: Value) => void,
   ) => {
-    const text = environment[`OTEL_INSTRUMENTATION_LLAMA_STAGE_${name}`]?.trim();
-    if (text === undefined || text === '') return;
+    const given: unknown = environment?.[`OTEL_INSTRUMENTATION_LLAMA_STAGE_${name}`];
+    const text = typeof given === 'string' ? given.trim() : '';
+    if (text === '') return;
     const value = parse(text);
     if (value !== undefined) take(value);
     else warnOnce(`OTEL_INSTRUMENTATION_LLAMA_STAGE_${name} must be ${allowed}; it is ignored`);

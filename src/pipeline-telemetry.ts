@@ -1,4 +1,5 @@
 import type { Attributes, MeterProvider, TracerProvider } from '@opentelemetry/api';
+import { merged } from './attribute-sets.js';
 import type { HistogramBackend } from './histograms/histogram-backend.js';
 import { VerifyWindowMetrics } from './metrics/verify-window-metrics.js';
 import type { ReportedStats } from './scheduler/response-timings.js';
@@ -95,7 +96,7 @@ export class PipelineTelemetry {
     const all =
       own === undefined
         ? options
-        : { ...options, metricAttributes: { ...own, ...options?.metricAttributes } };
+        : { ...options, metricAttributes: merged(own, options?.metricAttributes) };
     return {
       start: () => this.#generations.start(all),
       run: (decode) => this.#generations.run(all, decode),
@@ -119,7 +120,7 @@ export class PipelineTelemetry {
    * @param attributes go onto every metric of this scheduler: few, and bounded.
    */
   observe(scheduler: VerifyWindowScheduler, attributes: Attributes = {}): void {
-    this.#metrics.observe(scheduler, { ...this.#options.metricAttributes, ...attributes });
+    this.#metrics.observe(scheduler, merged(this.#options.metricAttributes, attributes));
     this.#tracer.observe(scheduler);
   }
 
@@ -128,12 +129,11 @@ export class PipelineTelemetry {
    * (question 9): by `llama_stage.generation.control_comparisons`.
    *
    * @param isEqual whether every token was the same.
+   * @throws {VerifyWindowError} `invalid_argument` for what is neither true nor false.
    */
   recordControlComparison(isEqual: boolean, attributes: Attributes = {}): void {
-    this.#metrics.recordControlComparison(isEqual, {
-      ...this.#options.metricAttributes,
-      ...attributes,
-    });
+    const own = this.#options.metricAttributes;
+    this.#metrics.recordControlComparison(isEqual, merged(own, attributes));
   }
 
   /**
@@ -143,6 +143,6 @@ export class PipelineTelemetry {
    * @throws {VerifyWindowError} `invalid_argument` where the statistics contradict themselves.
    */
   recordGeneration(stats: ReportedStats | undefined, attributes: Attributes = {}): void {
-    this.#metrics.recordGeneration(stats, { ...this.#options.metricAttributes, ...attributes });
+    this.#metrics.recordGeneration(stats, merged(this.#options.metricAttributes, attributes));
   }
 }

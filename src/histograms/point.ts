@@ -72,6 +72,9 @@ export class Point {
   collect(nowMs: number, lastCollectionMs: number): HistogramPoint | undefined {
     if (this.#isCumulative) {
       if (this.#total.isEmpty) this.#totalStartMs = this.#pendingStartMs;
+      // The wall clock may have been set back meanwhile. It begins there from now on, and once only:
+      // where a point begins anew, backends count all of it again.
+      this.#totalStartMs = Math.min(this.#totalStartMs, nowMs);
       this.#total.add(this.#pending);
       this.#pending.reset();
       return this.#total.isEmpty ? undefined : this.#point(this.#total, this.#totalStartMs, nowMs);
@@ -81,7 +84,7 @@ export class Point {
       return undefined;
     }
     const startMs = this.#wasReported ? lastCollectionMs : this.#pendingStartMs;
-    const point = this.#point(this.#pending, startMs, nowMs);
+    const point = this.#point(this.#pending, Math.min(startMs, nowMs), nowMs);
     this.#pending.reset();
     this.#wasReported = true;
     return point;
@@ -91,8 +94,7 @@ export class Point {
     const value = buckets.toValue();
     return {
       attributes: this.#attributes,
-      // The wall clock may have been set back meanwhile.
-      startTime: toHrTime(Math.min(startMs, endMs)),
+      startTime: toHrTime(startMs),
       endTime: toHrTime(endMs),
       value: this.#recordMinMax ? value : withoutMinMax(value),
     };

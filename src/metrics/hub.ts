@@ -37,6 +37,7 @@ import {
 } from '../attribute-sets.js';
 import { Guard, problems, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION, warnOnce } from '../guard.js';
 import { type HistogramBackend, MeterHistograms } from '../histograms/histogram-backend.js';
+import { OTHER_ERROR } from '../scheduler/error.js';
 import { COUNTERS, GAUGES } from './counted-series.js';
 import { addTo, OccupancyTimes, type Reading, type SchedulerGroup } from './scheduler-group.js';
 
@@ -73,7 +74,12 @@ export class Hub {
   readonly #problemsBefore = { ...problems };
   /** How many series of occupancy levels there may still be. */
   #levelsLeft = MAX_SERIES;
+  /** How many series of failed generations there may still be beyond one for each attribute set. */
+  #errorSeriesLeft =
+    MAX_SERIES - (MAX_ATTRIBUTE_SETS + 1) * LLAMA_STAGE_GENERATION_OUTCOME_VALUES.length;
   readonly #series = new Map<string, SeriesSet>();
+  /** Where each group reports that ever joined. */
+  readonly #joined = new Map<SchedulerGroup, SeriesSet>();
   readonly #guard = new Guard('collecting verify-window metrics failed');
   #histograms: HistogramBackend;
 
@@ -131,12 +137,26 @@ export class Hub {
   generationCounts(set: AttributeSet): GenerationCounts {
     return getOrMake(this.#generations, set, () => ({
       outputTokens: 0,
+      errorTypes: new Set(),
       outcomes: countedValues(
         set,
         ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
         LLAMA_STAGE_GENERATION_OUTCOME_VALUES,
       ),
     }));
+  }
+
+  /**
+   * The type under which an error of this type is recorded for a set: that one, unless its series
+   * would be one too many.
+   */
+  errorTypeOf(set: AttributeSet, errorType: string): string {
+    const { errorTypes } = this.generationCounts(set);
+    if (errorType === OTHER_ERROR || errorTypes.has(errorType)) return errorType;
+    if (this.#errorSeriesLeft === 0) return OTHER_ERROR;
+    this.#errorSeriesLeft--;
+    errorTypes.add(errorType);
+    return errorType;
   }
 
   /** Counts a comparison with a control. The set is one of {@link Hub.sets}. */
@@ -156,21 +176,32 @@ export class Hub {
 
   /** Reports this group from now on, also one that was held. */
   join(group: SchedulerGroup): void {
-    const { key, attributes } = group.set;
-    let set = this.#series.get(key);
-    if (set === undefined) {
-      set = new SeriesSet(attributes, this.#grantLevels(group.maxAttributeSets));
-      this.#series.set(key, set);
-    }
-    set.join(group);
+    // Sets that were found on another hub count among those of this one.
+    const series = getOrMake(this.#joined, group, () =>
+      this.#seriesOf(this.sets.adopt(group.ownSet, group.maxAttributeSets), group),
+    );
+    series.join(group);
+    group.reportAs(series.set);
     group.isWaiting = this.isWaiting;
+  }
+
+  #seriesOf(set: AttributeSet, { maxAttributeSets }: SchedulerGroup): SeriesSet {
+    return getOrMake(
+      this.#series,
+      set.key,
+      () => new SeriesSet(set, this.#grantLevels(maxAttributeSets)),
+    );
   }
 
   /** Reports of this group from now on what it amounts to now, and nothing of it as live. */
   hold(group: SchedulerGroup): void {
-    const set = this.#series.get(group.set.key);
-    if (this.isWaiting) set?.leave(group);
-    else set?.hold(group);
+    const series = this.#joined.get(group);
+    if (!this.isWaiting) {
+      series?.hold(group);
+      return;
+    }
+    series?.leave(group);
+    this.#joined.delete(group);
   }
 
   /**
@@ -214,6 +245,8 @@ export class Hub {
 export interface GenerationCounts {
   /** Committed so far, also by those under way. */
   outputTokens: number;
+  /** Of those that failed: what has a series of its own. */
+  readonly errorTypes: Set<string>;
   /** How many ended in each way. */
   readonly outcomes: CountedValue[];
 }
@@ -251,6 +284,7 @@ type FindObservable = (instrument: Instrument) => Observable;
 
 /** All series with the same attributes. */
 class SeriesSet {
+  readonly set: AttributeSet;
   readonly #attributes: Attributes;
   /** The highest level with a series of its own, which stands for all above it, too. */
   readonly #highestLevel: number;
@@ -266,7 +300,9 @@ class SeriesSet {
   readonly #reported = new Map<object | number, number>();
 
   /** @param levels how many occupancy levels may have series. */
-  constructor(attributes: Attributes, levels: number) {
+  constructor(set: AttributeSet, levels: number) {
+    const { attributes } = set;
+    this.set = set;
     this.#attributes = attributes;
     this.#highestLevel = levels - 1;
     this.#counterAttributes = COUNTERS.map((series) => ({ ...attributes, ...series.attributes }));
@@ -367,16 +403,25 @@ function hubOf(provider: MeterProvider): Hub {
   return hub;
 }
 
-function isReal(provider: MeterProvider | undefined): provider is MeterProvider {
-  return (
-    provider !== undefined &&
-    !isNoop(provider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL }))
-  );
+function isReal(provider: MeterProvider): boolean {
+  return !isNoop(provider.getMeter(SCOPE_NAME, SCOPE_VERSION, { schemaUrl: SCHEMA_URL }));
 }
 
 /** By its name too, as each copy of the API has a meter of its own that does nothing. */
 function isNoop(meter: Meter): boolean {
   return meter === createNoopMeter() || meter.constructor?.name === 'NoopMeter';
+}
+
+/** What a host gave, if it has the method that it is for. */
+function having<Part extends object>(
+  method: keyof Part,
+  given: Part | undefined,
+): Part | undefined {
+  if (typeof given?.[method] === 'function') return given;
+  if (given !== undefined && given !== null) {
+    warnOnce(`an option is left out that has no method ${String(method)}`);
+  }
+  return undefined;
 }
 
 /**
@@ -390,12 +435,13 @@ export class HubSource {
   #hub: Hub | undefined;
 
   constructor(given?: MeterProvider, histograms?: HistogramBackend) {
-    this.#ownHistograms = histograms;
+    this.#ownHistograms = having('recorder', histograms);
     this.setProvider(given);
   }
 
-  setProvider(provider: MeterProvider | undefined): void {
-    this.#given = isReal(provider) ? provider : undefined;
+  setProvider(given: MeterProvider | undefined): void {
+    const provider = having('getMeter', given);
+    this.#given = provider !== undefined && isReal(provider) ? provider : undefined;
   }
 
   get hub(): Hub {

@@ -111,7 +111,8 @@ export class CountedScheduler implements Attachment {
  * those that ended. It watches them, and keeps none of them alive.
  */
 export class SchedulerGroup implements VerifyWindowObserver {
-  readonly set: AttributeSet;
+  /** As it was found where the group was made. */
+  readonly ownSet: AttributeSet;
   /** Whether a global provider may come at any time. */
   isWaiting = false;
 
@@ -122,11 +123,16 @@ export class SchedulerGroup implements VerifyWindowObserver {
   });
   readonly #ended = COUNTERS.map(() => 0);
   readonly #endedOccupancy = new OccupancyTimes();
+  /** Under which it reports at present: the overflow, where it came to a hub as one too many. */
+  #set: AttributeSet;
+  #backend: HistogramBackend;
   #histograms: WindowHistograms;
 
   constructor(bridge: Bridge, set: AttributeSet, backend: HistogramBackend) {
     this.#bridge = bridge;
-    this.set = set;
+    this.ownSet = set;
+    this.#set = set;
+    this.#backend = backend;
     this.#histograms = histogramsOf(backend, set.attributes);
   }
 
@@ -140,11 +146,18 @@ export class SchedulerGroup implements VerifyWindowObserver {
 
   /** What tells two groups apart that a scheduler may be in. */
   get options(): readonly unknown[] {
-    return [this.#bridge.hub, this.set.key];
+    return [this.#bridge.hub, this.#set.key];
   }
 
   useHistograms(backend: HistogramBackend): void {
-    this.#histograms = histogramsOf(backend, this.set.attributes);
+    this.#backend = backend;
+    this.#histograms = histogramsOf(backend, this.#set.attributes);
+  }
+
+  reportAs(set: AttributeSet): void {
+    if (set.key === this.#set.key) return;
+    this.#set = set;
+    this.useHistograms(this.#backend);
   }
 
   /**
@@ -201,6 +214,8 @@ export class SchedulerGroup implements VerifyWindowObserver {
       }
       const { counts, base } = counted;
       const times = counted.see(scheduler);
+      // Its clock is the caller's, and may have closed it: then it is among those that ended.
+      if (!this.#live.entries.has(counted)) continue;
       oldestAgeMs = Math.max(oldestAgeMs, times.oldestAgeMs);
       addSeries(counters, COUNTERS, counts, base);
       addSeries(gauges, GAUGES, counts, undefined);

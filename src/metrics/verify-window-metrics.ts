@@ -3,6 +3,7 @@ import { attach } from '../attach.js';
 import { DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend } from '../histograms/histogram-backend.js';
+import { refuseArgument } from '../scheduler/error.js';
 import {
   parseResponseTimings,
   type ReportedStats,
@@ -130,8 +131,10 @@ export class VerifyWindowMetrics {
    * Counts that the output of a generation was compared with that of a serial control, token for token.
    *
    * @param isEqual whether every token was the same.
+   * @throws {VerifyWindowError} `invalid_argument` for what is neither true nor false.
    */
   recordControlComparison(isEqual: boolean, attributes: Attributes = {}): void {
+    if (typeof isEqual !== 'boolean') refuseArgument('isEqual', 'true or false', isEqual);
     this.#guard.run(() => {
       this.#followProvider();
       const { hub, isEnabled, maxAttributeSets } = this.#bridge;

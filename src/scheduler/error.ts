@@ -3,6 +3,9 @@ import type { ERROR_TYPE_VALUES } from '../../semconv/attributes.js';
 /** Why a call was refused: the values of `error.type` that this package emits. */
 export type VerifyWindowErrorCode = (typeof ERROR_TYPE_VALUES)[number];
 
+/** What OpenTelemetry calls an error whose kind is not known. */
+export const OTHER_ERROR = '_OTHER';
+
 /** A refused call. Whatever was refused changed nothing but the count of errors. */
 export class VerifyWindowError extends Error {
   override readonly name = 'VerifyWindowError';

@@ -191,6 +191,8 @@ export class VerifyWindowScheduler {
     if (id >= ID_LIMIT) this.#refuse('id_overflow', 'verify window id overflow');
 
     const openedAtMs = this.#advance();
+    // The clock is the caller's, and may have called the scheduler.
+    if (counts.isClosed || this.#nextId !== id) return this.open(basePosition, decodeStep);
     const window: VerifyWindow = { id, basePosition, decodeStep };
     let slot = this.#head + counts.inFlight;
     if (slot >= counts.depth) slot -= counts.depth;
@@ -249,6 +251,8 @@ export class VerifyWindowScheduler {
     }
 
     const durationMs = this.#advance() - (this.#openedAtMs[this.#head] ?? 0);
+    // As above.
+    if (this.#windows[this.#head] !== window) return this.completeNext(replyWindowId, read);
     this.#shift();
     counts.completed[verdict]++;
     if (read !== undefined && !read.stale) {
@@ -548,9 +552,10 @@ class DiscardedIds {
   }
 
   has(id: number): boolean {
+    // What is no number need not even be comparable with one.
+    if (!Number.isInteger(id)) return false;
     // An id between a beginning and an end has an odd number of bounds at or below it.
-    const above = this.#bounds.findIndex((bound) => bound > id);
-    return Number.isInteger(id) && above % 2 === 1;
+    return this.#bounds.findIndex((bound) => bound > id) % 2 === 1;
   }
 }
 

@@ -67,12 +67,16 @@ export function occupancyOf(occupancyMsByDepth: readonly number[]) {
 export type GenerationAttributes = Record<string, number | boolean | number[]>;
 
 /** The direct-return and horizon-refill attributes: exactly six keys, of those that the statistics tell. */
-export function pipelineAttributes(stats: Partial<VerifyWindowStats>): GenerationAttributes {
+export function pipelineAttributes(
+  stats: Partial<VerifyWindowStats> | undefined,
+): GenerationAttributes {
   return attributesOf(PIPELINE, stats);
 }
 
 /** The rest of what a generation span says of its windows. Durations are milliseconds. */
-export function summaryAttributes(stats: Partial<VerifyWindowStats>): GenerationAttributes {
+export function summaryAttributes(
+  stats: Partial<VerifyWindowStats> | undefined,
+): GenerationAttributes {
   return attributesOf(SUMMARY, stats);
 }
 
@@ -81,11 +85,11 @@ const SUMMARY = FIGURES.filter(({ group }) => group === 'summary');
 
 function attributesOf(
   figures: readonly Figure[],
-  stats: Partial<VerifyWindowStats>,
+  stats: Partial<VerifyWindowStats> | undefined,
 ): GenerationAttributes {
   const attributes: GenerationAttributes = {};
   for (const { attribute, statistic } of figures) {
-    const value = stats[statistic];
+    const value = stats?.[statistic];
     if (value !== undefined) attributes[attribute] = copyOf(value);
   }
   return attributes;
@@ -95,5 +99,5 @@ function attributesOf(
 export function copyOf(
   value: VerifyWindowStats[keyof VerifyWindowStats],
 ): number | boolean | number[] {
-  return typeof value === 'object' ? [...value] : value;
+  return Array.isArray(value) ? [...value] : (value as number | boolean);
 }

@@ -1,4 +1,5 @@
-import { attempt, CANCELLED, COMPLETED, endBy, type WorkEnd } from './outcome.js';
+import { attempt } from '../guard.js';
+import { CANCELLED, COMPLETED, endBy, type WorkEnd } from './outcome.js';
 
 /** Runs a piece of the host's code with a context active. */
 export type RunInside = <Result>(act: () => Result) => Result;

@@ -27,7 +27,7 @@ import { SPAN_LLAMA_STAGE_GENERATION } from '../../semconv/spans.js';
 import { type AttributeSet, DEFAULT_MAX_ATTRIBUTE_SETS, requireLimit } from '../attribute-sets.js';
 import { Guard } from '../guard.js';
 import type { HistogramBackend, HistogramRecorder } from '../histograms/histogram-backend.js';
-import { countValue, type Hub, HubSource } from '../metrics/hub.js';
+import { countValue, type GenerationCounts, type Hub, HubSource } from '../metrics/hub.js';
 import type { VerifyWindowMetrics } from '../metrics/verify-window-metrics.js';
 import { addCount, isCount } from '../scheduler/counts.js';
 import { isAnyoneListening } from '../scheduler/discovery.js';
@@ -153,7 +153,8 @@ export class GenerationTelemetry {
         ),
       ) ?? trace.wrapSpanContext(INVALID_SPAN_CONTEXT);
     const { metricAttributes } = options ?? {};
-    const record = new GenerationRecord(this.#recorder, span, clock, attributes, metricAttributes);
+    const labels = new Labels(metricAttributes, attributes);
+    const record = new GenerationRecord(this.#recorder, span, clock, labels);
     const inside = trace.setSpan(outside, span);
     let scheduler: VerifyWindowScheduler;
     try {
@@ -268,8 +269,7 @@ class GenerationRecord {
   openSpans: OpenSpans | undefined;
   readonly #recorder: GenerationRecorder;
   readonly #clock: SpanClock;
-  readonly #attributes: Attributes;
-  readonly #metricAttributes: Attributes | undefined;
+  readonly #labels: Labels;
   readonly #startedAt = performance.now();
   #commits = 0;
   #tokens = 0;
@@ -277,18 +277,12 @@ class GenerationRecord {
   #lastAt = 0;
   #hasEnded = false;
 
-  constructor(
-    recorder: GenerationRecorder,
-    span: Span,
-    clock: SpanClock,
-    attributes: Attributes,
-    metricAttributes: Attributes | undefined,
-  ) {
+  constructor(recorder: GenerationRecorder, span: Span, clock: SpanClock, labels: Labels) {
     this.#recorder = recorder;
     this.span = span;
     this.#clock = clock;
-    this.#attributes = attributes;
-    this.#metricAttributes = metricAttributes;
+    this.#labels = labels;
+    recorder.begin(labels);
   }
 
   tokensCommitted(count: number): void {
@@ -297,7 +291,7 @@ class GenerationRecord {
     if (this.#commits === 0) this.#firstAt = this.#lastAt;
     this.#commits++;
     this.#tokens = addCount(this.#tokens, count);
-    this.#recorder.countTokens(count, this.#metricAttributes, this.#attributes);
+    this.#recorder.countTokens(count, this.#labels);
   }
 
   /** Its scheduler was garbage-collected. */
@@ -309,7 +303,7 @@ class GenerationRecord {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     const tokens = this.#tokens;
-    this.#recorder.record(this.#metricAttributes, this.#attributes, end, this.span, {
+    this.#recorder.record(this.#labels, end, this.span, {
       duration: secondsBetween(this.#startedAt, performance.now()),
       firstToken: tokens > 0 ? secondsBetween(this.#startedAt, this.#firstAt) : undefined,
       // Tokens that all came in one commit have no time between them.
@@ -330,6 +324,31 @@ class GenerationRecord {
 /** A clock that was set back, as those of tests are, has measured no time. */
 function secondsBetween(fromMs: number, toMs: number): number {
   return Math.max(0, toMs - fromMs) / 1000;
+}
+
+/** The attributes of one generation's metrics, and the set that stands for them where they were last seen. */
+class Labels {
+  readonly #given: Attributes | undefined;
+  readonly #own: Attributes;
+  #hub: Hub | undefined;
+  #set: AttributeSet | undefined;
+
+  /**
+   * @param given those of the host.
+   * @param own those of the conventions.
+   */
+  constructor(given: Attributes | undefined, own: Attributes) {
+    this.#given = given;
+    this.#own = own;
+  }
+
+  setOn(hub: Hub, maxAttributeSets: number): AttributeSet {
+    if (this.#set === undefined || this.#hub !== hub) {
+      this.#hub = hub;
+      this.#set = hub.generationSets.get(this.#given, maxAttributeSets, this.#own);
+    }
+    return this.#set;
+  }
 }
 
 /** How long a generation took, in seconds. */
@@ -361,36 +380,35 @@ class GenerationRecorder {
     this.guard = guard;
   }
 
-  countTokens(count: number, given: Attributes | undefined, own: Attributes): void {
+  /** The series of a generation are there from its beginning, so that their first rise shows. */
+  begin(labels: Labels): void {
+    this.guard.run(() => this.#countsOf(labels));
+  }
+
+  countTokens(count: number, labels: Labels): void {
     this.guard.run(() => {
-      const { hub } = this.#source;
-      const counts = hub.generationCounts(this.#setOf(hub, given, own));
+      const counts = this.#countsOf(labels);
       counts.outputTokens = addCount(counts.outputTokens, count);
     });
   }
 
-  record(
-    given: Attributes | undefined,
-    own: Attributes,
-    end: WorkEnd,
-    span: Span,
-    times: GenerationTimes,
-  ): void {
+  record(labels: Labels, end: WorkEnd, span: Span, times: GenerationTimes): void {
     this.guard.run(() => {
       const { hub } = this.#source;
-      const set = this.#setOf(hub, given, own);
+      const set = labels.setOn(hub, this.#maxAttributeSets);
       countValue(hub.generationCounts(set).outcomes, end.outcome);
       const exemplar = trace.setSpan(ROOT_CONTEXT, span);
       const series = this.#seriesFor(set);
-      this.#durationsOf(series, set, end).record(times.duration, exemplar);
+      this.#durationsOf(series, hub, set, end).record(times.duration, exemplar);
       if (end.outcome !== 'completed') return;
       if (times.firstToken !== undefined) series.firstToken.record(times.firstToken, exemplar);
       if (times.perToken !== undefined) series.perToken.record(times.perToken, exemplar);
     });
   }
 
-  #setOf(hub: Hub, given: Attributes | undefined, own: Attributes): AttributeSet {
-    return hub.generationSets.get(given, this.#maxAttributeSets, own);
+  #countsOf(labels: Labels): GenerationCounts {
+    const { hub } = this.#source;
+    return hub.generationCounts(labels.setOn(hub, this.#maxAttributeSets));
   }
 
   #seriesFor(set: AttributeSet): GenerationSeries {
@@ -415,9 +433,12 @@ class GenerationRecorder {
 
   #durationsOf(
     { durations }: GenerationSeries,
+    hub: Hub,
     set: AttributeSet,
-    { outcome, errorType }: WorkEnd,
+    end: WorkEnd,
   ): HistogramRecorder {
+    const { outcome } = end;
+    const errorType = end.errorType && hub.errorTypeOf(set, end.errorType);
     const key = errorType === undefined ? outcome : `${outcome} ${errorType}`;
     let recorder = durations.get(key);
     if (recorder === undefined) {

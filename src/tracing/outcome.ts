@@ -4,7 +4,8 @@ import {
   ERROR_TYPE_VALUES,
   type LLAMA_STAGE_GENERATION_OUTCOME_VALUES,
 } from '../../semconv/attributes.js';
-import { VerifyWindowError } from '../scheduler/error.js';
+import { attempt } from '../guard.js';
+import { OTHER_ERROR, VerifyWindowError } from '../scheduler/error.js';
 
 /** How a generation ended: the values of `llama_stage.generation.outcome`. */
 export type GenerationOutcome = (typeof LLAMA_STAGE_GENERATION_OUTCOME_VALUES)[number];
@@ -44,20 +45,21 @@ function isAbort(error: unknown): boolean {
   return attempt(() => error instanceof Error && error.name === 'AbortError') === true;
 }
 
-/** What OpenTelemetry calls an error whose kind is not known. */
-const OTHER = '_OTHER';
-
 /** How many kinds of errors a process tells apart: names may be made at run time. */
 const MAX_ERROR_TYPES = 64;
-const errorTypes = new Set<string>();
+/** Those that were told. Our own are, whatever came before. */
+const errorTypes = new Set<string>([...ERROR_TYPE_VALUES, OTHER_ERROR]);
 
-/** A name as code spells one. What is longer, or has anything else in it, was made at run time. */
-const NAME = /^[A-Za-z_$][\w$]{0,63}$/;
+/**
+ * A name as code spells one. What is longer, or has anything else in it, was made at run time; what
+ * is shorter was left by a minifier.
+ */
+const NAME = /^[A-Za-z_$][\w$]{3,63}$/;
 
 /** Codes of Node's own errors and of the operating system's: `ERR_INVALID_ARG_TYPE`, `ECONNRESET`. */
 const CODE = /^E[A-Z][A-Z0-9_]{1,62}$/;
 
-/** Minifiers leave a letter or three of a class name. */
+/** The name of a class, likewise. */
 const CLASS_NAME = /^[A-Z][\w$]{3,63}$/;
 
 /**
@@ -66,9 +68,9 @@ const CLASS_NAME = /^[A-Z][\w$]{3,63}$/;
  * of its properties: they may hold anything.
  */
 export function errorTypeOf(error: unknown): string {
-  const type = nameOf(error) ?? OTHER;
+  const type = nameOf(error) ?? OTHER_ERROR;
   if (errorTypes.has(type)) return type;
-  if (errorTypes.size >= MAX_ERROR_TYPES) return OTHER;
+  if (errorTypes.size >= MAX_ERROR_TYPES) return OTHER_ERROR;
   errorTypes.add(type);
   return type;
 }
@@ -89,13 +91,4 @@ function nameOf(value: unknown): string | undefined {
 function textOf(read: () => unknown, form: RegExp): string | undefined {
   const text = attempt(read);
   return typeof text === 'string' && form.test(text) ? text : undefined;
-}
-
-/** What `read` gives; nothing where a proxy, a getter or a missing part of the value throws. */
-export function attempt<Result>(read: () => Result): Result | undefined {
-  try {
-    return read();
-  } catch {
-    return undefined;
-  }
 }

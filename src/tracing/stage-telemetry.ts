@@ -461,7 +461,7 @@ class Pass {
         window.clock?.include(endMs);
         endSpan(span, end, toHrTime(endMs));
       } else if (!this.#stage.hasPhaseSpans) {
-        window.addPhase(this.#phase, performance.now() - this.#startedAt, this.#windows.length);
+        window.addPhase(this.#phase, this.#passedMs(), this.#windows.length);
       }
     });
   }
@@ -476,8 +476,12 @@ class Pass {
   #record(): void {
     if (this.#isRecorded) return;
     this.#isRecorded = true;
-    const seconds = (performance.now() - this.#startedAt) / 1000;
-    this.#stage.record(this.#phase, seconds, this.#inside);
+    this.#stage.record(this.#phase, this.#passedMs() / 1000, this.#inside);
+  }
+
+  /** A clock that was set back, as those of tests are, has measured no time. */
+  #passedMs(): number {
+    return Math.max(0, performance.now() - this.#startedAt);
   }
 }
 

@@ -1,6 +1,5 @@
 import { type Context, context, propagation, trace } from '@opentelemetry/api';
-import { Guard } from '../guard.js';
-import { attempt } from './outcome.js';
+import { attempt, Guard } from '../guard.js';
 
 /**
  * Trace context as it travels in a stage message: the headers of W3C Trace Context
@@ -97,11 +96,11 @@ function readFields(carrier: object): TraceCarrier {
   if (ArrayBuffer.isView(carrier) || carrier instanceof ArrayBuffer) {
     return readFields(decodeTraceCarrier(bytesOf(carrier)));
   }
-  if (Array.isArray(carrier)) return {};
+  if (Array.isArray(carrier) || carrier instanceof String) return {};
   const read = readerOf(carrier);
   const fields: Record<string, string> = {};
   for (const name of fieldNames()) {
-    const value = textOf(attempt(() => read(name)));
+    const value = attempt(() => textOf(read(name)));
     if (value !== undefined) fields[name] = value;
   }
   return fields;
@@ -112,14 +111,14 @@ function readerOf(carrier: object): (name: string) => unknown {
   if (carrier instanceof Map) {
     return (name) => carrier.get(spelledIn(carrier.keys(), name) ?? name);
   }
-  const { get } = carrier as { get?: unknown };
-  // `Headers`, and what resembles them, do not mind the case by themselves.
-  if (typeof get === 'function') return (name) => get.call(carrier, name);
   const own = carrier as Record<string, unknown>;
-  let names: string[] | undefined;
+  let names: (string | symbol)[] | undefined;
   return (name) => {
     if (Object.hasOwn(own, name)) return own[name];
-    names ??= Object.keys(own);
+    // `Headers`, and what resembles them, do not mind the case by themselves.
+    if (typeof own.get === 'function') return own.get(name);
+    // Not the keys, for which a proxy is asked about each of its fields.
+    names ??= Reflect.ownKeys(own);
     const spelling = names.length > MAX_FIELDS ? undefined : spelledIn(names, name);
     return spelling === undefined ? undefined : own[spelling];
   };

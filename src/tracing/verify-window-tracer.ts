@@ -183,7 +183,7 @@ export function windowContext(
   scheduler: VerifyWindowScheduler,
   window: Pick<VerifyWindow, 'id'>,
 ): Context {
-  return tracingOf(scheduler)?.contextOf(window.id) ?? context.active();
+  return tracingOf(scheduler)?.contextOf(window?.id) ?? context.active();
 }
 
 function isSampledRemotely(span: Span): boolean {

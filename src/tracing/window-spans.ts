@@ -395,11 +395,11 @@ class ThinnedEpochs {
  * Puts the pipeline and the summary attributes of a generation onto its span. Does nothing on a
  * span that does not record.
  */
-export function stampGenerationSpan(span: Span, stats: ReportedStats): void {
+export function stampGenerationSpan(span: Span, stats: ReportedStats | undefined): void {
   if (!span.isRecording()) return;
   // One by one, which spares two maps.
   for (const { attribute, statistic } of FIGURES) {
-    const value = stats[statistic];
+    const value = stats?.[statistic];
     if (value !== undefined) span.setAttribute(attribute, copyOf(value));
   }
 }

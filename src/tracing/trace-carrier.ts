@@ -96,7 +96,7 @@ function readFields(carrier: object): TraceCarrier {
   if (ArrayBuffer.isView(carrier) || carrier instanceof ArrayBuffer) {
     return readFields(decodeTraceCarrier(bytesOf(carrier)));
   }
-  if (Array.isArray(carrier) || carrier instanceof String) return {};
+  if (!isRecord(carrier)) return {};
   const read = readerOf(carrier);
   const fields: Record<string, string> = {};
   for (const name of fieldNames()) {
@@ -154,17 +154,23 @@ function bytesOf(bytes: ArrayBufferView | ArrayBuffer): Uint8Array {
     : new Uint8Array(bytes);
 }
 
-/** What a trace cannot do without first, and the baggage last. */
+/** Its fields: what a trace cannot do without first, and the baggage last. */
 function inOrderOfNeed(carrier: TraceCarrier): [string, string][] {
-  const need = ([name]: [string, unknown]) => {
+  if (attempt(() => isRecord(carrier)) !== true) return [];
+  const need = (name: string) => {
     const lowerCase = name.toLowerCase();
     return lowerCase === 'traceparent' ? 0 : lowerCase === 'baggage' ? 2 : 1;
   };
-  const entries: [string, unknown][] | undefined = attempt(() => {
-    const isRecord = typeof carrier === 'object' && !Array.isArray(carrier);
-    return isRecord && !ArrayBuffer.isView(carrier) ? Object.entries(carrier) : [];
-  });
-  return (entries ?? [])
-    .filter((entry): entry is [string, string] => typeof entry[1] === 'string')
-    .sort((left, right) => need(left) - need(right));
+  const names = attempt(() => Object.keys(carrier)) ?? [];
+  return names
+    .sort((left, right) => need(left) - need(right))
+    .slice(0, MAX_FIELDS)
+    .map((name): [string, unknown] => [name, attempt(() => carrier[name])])
+    .filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+}
+
+/** Whether it may hold fields under their names. The fields of a text are its characters. */
+function isRecord(carrier: unknown): carrier is object {
+  if (typeof carrier !== 'object' || carrier === null || carrier instanceof String) return false;
+  return !Array.isArray(carrier) && !ArrayBuffer.isView(carrier);
 }

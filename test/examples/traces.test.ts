@@ -1,9 +1,9 @@
-import { type Attributes, SpanKind } from '@opentelemetry/api';
 import * as semconv from 'llama-stage-otel/semconv';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../examples/pipeline/report.js';
-import { Collector } from './collector.js';
-import type { ReceivedSpan } from './otlp.js';
+import type { PlainAttributes } from '../../otlp/decode.js';
+import { SpanKind } from '../../otlp/schema_pb.js';
+import { Collector, type ReceivedSpan } from './collector.js';
 import { PROCESSES, Program, QUICK, reportOf } from './program.js';
 
 const GENERATION = semconv.SPAN_LLAMA_STAGE_GENERATION;
@@ -29,14 +29,14 @@ function namesWithoutParent(spans: readonly ReceivedSpan[]): Set<string> {
   return new Set(alone.map(({ name }) => name));
 }
 
-function stageOf({ attributes }: { readonly attributes: Attributes }): number {
+function stageOf({ attributes }: { readonly attributes: PlainAttributes }): number {
   return attributes[semconv.ATTR_LLAMA_STAGE_STAGE_INDEX] as number;
 }
 
 describe('the traces of a pipeline with depth', PROCESSES, () => {
   let report: Report;
   let spans: readonly ReceivedSpan[];
-  let metricResources: readonly Attributes[];
+  let metricResources: readonly PlainAttributes[];
   const named = (name: string) => spans.filter((span) => span.name === name);
 
   beforeAll(async () => {
@@ -128,18 +128,18 @@ describe('the traces of a pipeline with depth', PROCESSES, () => {
 });
 
 /** One of the resources for each process, in the order of the stages. */
-function processesOf(resources: readonly Attributes[]): Attributes[] {
+function processesOf(resources: readonly PlainAttributes[]): PlainAttributes[] {
   const byInstance = new Map(
     resources.map((resource) => [resource['service.instance.id'], resource]),
   );
   return [...byInstance.values()].toSorted((a, b) => layerStartOf(a) - layerStartOf(b));
 }
 
-function layerStartOf(resource: Attributes): number {
+function layerStartOf(resource: PlainAttributes): number {
   return resource[semconv.ATTR_LLAMA_STAGE_STAGE_LAYER_START] as number;
 }
 
-function stageAttributesOf(resource: Attributes): Attributes {
+function stageAttributesOf(resource: PlainAttributes): PlainAttributes {
   const keys = [
     semconv.ATTR_LLAMA_STAGE_STAGE_ID,
     semconv.ATTR_LLAMA_STAGE_STAGE_LAYER_START,

@@ -5,12 +5,14 @@ import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
+import { toBinary } from '@bufbuild/protobuf';
 import {
   SPAN_LLAMA_STAGE_GENERATION,
   SPAN_LLAMA_STAGE_VERIFY_WINDOW,
 } from 'llama-stage-otel/semconv';
 import type { Report } from '../../examples/pipeline/report.js';
-import { parts } from './protobuf.js';
+import { decodeTraces, spansOf } from '../../otlp/decode.js';
+import { ExportTraceServiceRequestSchema, SpanSchema } from '../../otlp/schema_pb.js';
 
 /** Export requests for traces, as the processes of the example sent them. */
 export type RecordedTraces = readonly Uint8Array<ArrayBuffer>[];
@@ -64,11 +66,11 @@ export async function recordTraces(generations: number): Promise<Recording> {
 }
 
 export function measureTraces(bodies: RecordedTraces): TraceSizes {
-  const spans = bodies.flatMap(spansOf);
+  const spans = bodies.flatMap((body) => spansOf(decodeTraces(body)));
   const sizes = new Map<string, number[]>();
-  for (const span of spans) {
-    const name = new TextDecoder().decode(parts(span, 5)[0]);
-    sizes.set(name, [...(sizes.get(name) ?? []), span.length]);
+  for (const { span } of spans) {
+    const { length } = toBinary(SpanSchema, span);
+    sizes.set(span.name, [...(sizes.get(span.name) ?? []), length]);
   }
   const count = (name: string) => sizes.get(name)?.length ?? 0;
   return {
@@ -89,18 +91,13 @@ export function measureTraces(bodies: RecordedTraces): TraceSizes {
 /** The same spans under trace ids of their own. */
 export function copyTraces(bodies: RecordedTraces, copy: number): RecordedTraces {
   return bodies.map((body) => {
-    const copied = body.slice();
-    for (const span of spansOf(copied)) {
-      const traceId = parts(span, 1)[0] as Uint8Array;
-      const view = new DataView(traceId.buffer, traceId.byteOffset, 4);
+    const request = decodeTraces(body);
+    for (const { span } of spansOf(request)) {
+      // Of its own memory: what is decoded may share that of the body.
+      span.traceId = span.traceId.slice();
+      const view = new DataView(span.traceId.buffer);
       view.setUint32(0, view.getUint32(0) ^ copy);
     }
-    return copied;
+    return toBinary(ExportTraceServiceRequestSchema, request);
   });
-}
-
-function spansOf(body: Uint8Array): Uint8Array[] {
-  return parts(body, 1)
-    .flatMap((resourceSpans) => parts(resourceSpans, 2))
-    .flatMap((scopeSpans) => parts(scopeSpans, 2));
 }

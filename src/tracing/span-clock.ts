@@ -11,8 +11,11 @@ export interface Moment {
 /** The wall clock at 0 of `performance.now`, in milliseconds; not known yet at first. */
 let originMs = Number.NaN;
 
-/** As far as the wall clock tells, it is this much later at most: it counts whole milliseconds. */
-const ALMOST_A_MILLISECOND = 0.999_999;
+/**
+ * As far as the wall clock tells, it is this much later at most: it counts whole milliseconds. A
+ * double that holds milliseconds since 1970 has no place for a fraction that is closer to 1.
+ */
+const ALMOST_A_MILLISECOND = 1 - 2 ** -11;
 
 /**
  * What time it is. The SDK starts spans at whole milliseconds, which may be longer than a phase of a

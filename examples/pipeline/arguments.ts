@@ -10,6 +10,10 @@ export interface Arguments {
   readonly stageMs: number;
   readonly linkMs: number;
   readonly reverseReturn: boolean;
+  /** Whether the processes start an SDK: without one nothing is exported, and part of the table is empty. */
+  readonly telemetry: 'on' | 'off';
+  /** How long a stage may take to start, and a window to be answered, in milliseconds. */
+  readonly deadlineMs: number;
   readonly prometheusPort: number;
   readonly hold: boolean;
   readonly json: boolean;
@@ -56,6 +60,14 @@ const NUMBERS = {
   ),
 } satisfies Record<string, NumberFlag>;
 
+/** What its default follows from is not known before the other arguments are. */
+const DEADLINE = flag(
+  0,
+  1,
+  3_600_000,
+  'stops the run if a stage takes longer to start or to answer',
+);
+
 const SWITCHES = {
   'reverse-return': 'the last stage opens the connection for its predictions',
   hold: 'keep all processes and their Prometheus endpoints up after the run, until interrupted',
@@ -70,23 +82,42 @@ export function readArguments(argv: readonly string[]): Arguments | undefined {
   const number = (name: keyof typeof NUMBERS) => readNumber(name, values[name]);
   const prometheusPort = number('prometheus-port');
   const stages = number('stages');
+  const telemetry = values.telemetry ?? 'on';
+  if (telemetry !== 'on' && telemetry !== 'off') {
+    throw new UsageError(`--telemetry must be on or off, got '${telemetry}'`);
+  }
   if (prometheusPort + stages - 1 > MAX_PORT) {
     throw new UsageError(`--prometheus-port ${prometheusPort} leaves no port for the last stage`);
   }
-  return {
+  const load = {
     depth: number('depth'),
     stages,
-    tokens: number('tokens'),
-    generations: number('generations'),
     concurrency: number('concurrency'),
-    width: number('width'),
     stageMs: number('stage-ms'),
     linkMs: number('link-ms'),
+  };
+  const deadline = values['deadline-ms'];
+  return {
+    ...load,
+    tokens: number('tokens'),
+    generations: number('generations'),
+    width: number('width'),
     prometheusPort,
+    telemetry,
+    deadlineMs:
+      deadline === undefined ? defaultDeadlineMs(load) : checked('deadline-ms', DEADLINE, deadline),
     reverseReturn: values['reverse-return'] === true,
     hold: values.hold === true,
     json: values.json === true,
   };
+}
+
+type Load = Pick<Arguments, 'depth' | 'stages' | 'concurrency' | 'stageMs' | 'linkMs'>;
+
+/** No honest run meets it: three times what a window takes that queues behind all others, and 10 s. */
+function defaultDeadlineMs({ concurrency, depth, linkMs, stageMs, stages }: Load): number {
+  const queue = concurrency * (depth + 1) * stageMs;
+  return Math.ceil(10_000 + 3 * (queue + stages * stageMs + (stages + 1) * linkMs));
 }
 
 export function helpText(): string {
@@ -95,6 +126,8 @@ export function helpText(): string {
       ([name, { default: value, help }]) =>
         `  --${`${name} N`.padEnd(20)}${help} (default ${value})`,
     ),
+    `  --${'deadline-ms N'.padEnd(20)}${DEADLINE.help} (default: what no honest run meets)`,
+    `  --${'telemetry on|off'.padEnd(20)}whether the processes start an SDK (default on)`,
     ...Object.entries(SWITCHES).map(([name, help]) => `  --${name.padEnd(20)}${help}`),
   ];
   return [
@@ -112,7 +145,10 @@ function flag(value: number, min: number, max: number, help: string, isInteger =
 
 function parse(argv: readonly string[]): Record<string, string | boolean | undefined> {
   const options = Object.fromEntries([
-    ...Object.keys(NUMBERS).map((name) => [name, { type: 'string' as const }]),
+    ...[...Object.keys(NUMBERS), 'deadline-ms', 'telemetry'].map((name) => [
+      name,
+      { type: 'string' as const },
+    ]),
     ...Object.keys(SWITCHES).map((name) => [name, { type: 'boolean' as const }]),
   ]);
   try {
@@ -123,8 +159,14 @@ function parse(argv: readonly string[]): Record<string, string | boolean | undef
 }
 
 function readNumber(name: keyof typeof NUMBERS, text: string | boolean | undefined): number {
-  const { default: value, min, max, isInteger } = NUMBERS[name];
-  if (text === undefined) return value;
+  return text === undefined ? NUMBERS[name].default : checked(name, NUMBERS[name], text);
+}
+
+function checked(
+  name: string,
+  { isInteger, max, min }: NumberFlag,
+  text: string | boolean,
+): number {
   const number = typeof text === 'string' && text.trim() !== '' ? Number(text) : Number.NaN;
   if (!(number >= min && number <= max) || (isInteger && !Number.isInteger(number))) {
     throw new UsageError(

@@ -19,36 +19,45 @@ export function encodeFrame(message: unknown): Buffer {
 
 /** Cuts a byte stream back into messages, however the network split or joined it. */
 export class FrameDecoder {
+  /** How large a frame may be; it may change from one to the next. */
+  maxBytes: number;
   #pending = Buffer.alloc(0);
 
-  /** @throws {RangeError} for a frame that is too large; {SyntaxError} for one that is no JSON. */
+  constructor(maxBytes = MAX_FRAME_BYTES) {
+    this.maxBytes = maxBytes;
+  }
+
+  /**
+   * Takes bytes, and gives the messages that are whole by now.
+   *
+   * @throws {RangeError} for a frame that is too large; {SyntaxError} for one that is not JSON.
+   */
   push(chunk: Buffer): unknown[] {
-    this.#pending = Buffer.concat([this.#pending, chunk]);
     const messages: unknown[] = [];
-    while (this.#pending.length >= HEADER_BYTES) {
-      const length = this.#pending.readUInt32BE();
-      if (length > MAX_FRAME_BYTES) {
-        throw new RangeError(`a frame holds at most ${MAX_FRAME_BYTES} bytes, got ${length}`);
-      }
-      const end = HEADER_BYTES + length;
-      if (this.#pending.length < end) break;
-      messages.push(JSON.parse(this.#pending.toString('utf8', HEADER_BYTES, end)));
-      this.#pending = this.#pending.subarray(end);
+    this.add(chunk);
+    for (let message = this.next(); message !== undefined; message = this.next()) {
+      messages.push(message);
     }
     return messages;
   }
-}
 
-/** Calls `receive` for each message that arrives on a socket; a broken stream closes it. */
-export function readFrames(socket: Socket, receive: (message: unknown) => void): void {
-  const decoder = new FrameDecoder();
-  socket.on('data', (chunk) => {
-    try {
-      for (const message of decoder.push(chunk)) receive(message);
-    } catch (error) {
-      socket.destroy(error as Error);
+  add(chunk: Buffer): void {
+    this.#pending = Buffer.concat([this.#pending, chunk]);
+  }
+
+  /** The next message that is whole; `undefined` where there is none yet. Throws as `push` does. */
+  next(): unknown {
+    if (this.#pending.length < HEADER_BYTES) return undefined;
+    const length = this.#pending.readUInt32BE();
+    if (length > this.maxBytes) {
+      throw new RangeError(`a frame holds at most ${this.maxBytes} bytes, got ${length}`);
     }
-  });
+    const end = HEADER_BYTES + length;
+    if (this.#pending.length < end) return undefined;
+    const message: unknown = JSON.parse(this.#pending.toString('utf8', HEADER_BYTES, end));
+    this.#pending = this.#pending.subarray(end);
+    return message;
+  }
 }
 
 /** Writes a message; done once the connection has taken all of it. */

@@ -15,6 +15,7 @@ export class LastStage {
     const { generation } = message;
     switch (message.type) {
       case 'begin':
+        if (this.#sequences.has(generation)) throw new Error('a generation that runs begins again');
         this.#sequences.set(generation, [...message.prompt]);
         return undefined;
       case 'end':

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { constants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -6,6 +5,7 @@ import { PipelineTelemetry } from 'llama-stage-otel';
 import { type Arguments, helpText, readArguments, UsageError } from './arguments.js';
 import { Chain, ChainFailure } from './chain.js';
 import { measure } from './measurements.js';
+import { OutputError, surviveClosedStreams, writeResult } from './output.js';
 import { Progress } from './progress.js';
 import { type Report, renderTable } from './report.js';
 import { type RunResult, run } from './run.js';
@@ -13,18 +13,20 @@ import { identifyStage } from './stage-identity.js';
 import { TableReader } from './table-reader.js';
 import { Telemetry } from './telemetry.js';
 
+surviveClosedStreams();
 let telemetry: Telemetry | undefined;
 let chain: Chain | undefined;
 const progress = new Progress();
 
 try {
   const args = readArguments(process.argv.slice(2));
-  if (args === undefined) console.log(helpText());
+  if (args === undefined) await writeResult(`${helpText()}\n`);
   else process.exitCode = await main(args);
 } catch (error) {
   progress.interrupt();
-  if (!(error instanceof UsageError || error instanceof ChainFailure)) throw error;
-  console.error(`error: ${error.message}`);
+  const isExpected = [UsageError, ChainFailure, OutputError].some((kind) => error instanceof kind);
+  if (!isExpected) throw error;
+  console.error(`error: ${(error as Error).message}`);
   process.exitCode = error instanceof UsageError ? 2 : 1;
 } finally {
   await stop();
@@ -34,12 +36,11 @@ async function main(args: Arguments): Promise<number> {
   const interrupted = onSignal();
   const { prometheusPort, stages } = args;
   const table = new TableReader();
-  telemetry = await Telemetry.start({
-    stage: identifyStage(0, stages),
-    prometheusPort,
-    readers: [table],
-  });
-  console.error(describe(args, telemetry.metricsUrl));
+  if (args.telemetry === 'on') {
+    const stage = identifyStage(0, stages);
+    telemetry = await Telemetry.start({ stage, prometheusPort, readers: [table] });
+  }
+  console.error(describe(args, telemetry?.metricsUrl));
   const work = compare(args, table);
   // After an interrupt the run is torn down under it, and what it then says is of no interest.
   work.catch(() => {});
@@ -49,10 +50,11 @@ async function main(args: Arguments): Promise<number> {
     return outcome;
   }
 
-  console.log(args.json ? JSON.stringify(outcome) : `\n${renderTable(outcome)}`);
+  await writeResult(`${args.json ? JSON.stringify(outcome) : `\n${renderTable(outcome)}`}\n`);
   if (args.hold) {
-    console.error(`\nthe run is over; ${telemetry.metricsUrl} and the stages stay up until Ctrl-C`);
-    await interrupted;
+    const held = [telemetry?.metricsUrl, 'the stages'].filter((what) => what !== undefined);
+    console.error(`\nthe run is over; ${held.join(' and ')} stay up until Ctrl-C`);
+    await Promise.race([interrupted, chain?.failure]);
   }
   return outcome.outputsEqual ? 0 : 1;
 }
@@ -64,7 +66,8 @@ async function compare(args: Arguments, table: TableReader): Promise<Report> {
   chain = new Chain(args, telemetry);
   await chain.start();
   console.error(`stage processes: ${chain.processIds.join(', ')}`);
-  console.error(`their metrics: ${chain.metricsUrls.join(', ')}`);
+  if (args.telemetry === 'on') console.error(`their metrics: ${chain.metricsUrls.join(', ')}`);
+  const cpuMsBefore = await chain.cpuMs();
   const shared = { args, chain, telemetry };
   const control = await run({
     ...shared,
@@ -81,10 +84,13 @@ async function compare(args: Arguments, table: TableReader): Promise<Report> {
     onFinished: (finished) => progress.step(`depth ${args.depth}`, finished, args.generations),
   });
 
-  const collected = await table.read();
+  const cpuMs = await chain.cpuMs();
+  const windows = chain.windowsVerified;
+  const collected = args.telemetry === 'on' ? await table.read() : undefined;
   const { json, hold, prometheusPort, ...parameters } = args;
   const report = {
     parameters,
+    cpuMsPerWindow: cpuMs.map((ms, index) => (ms - (cpuMsBefore[index] ?? 0)) / windows),
     control: measure('control', collected, control),
     pipelined: measure('pipelined', collected, pipelined),
     outputsEqual: isDeepStrictEqual(tokensOf(control), tokensOf(pipelined)),
@@ -97,15 +103,21 @@ function tokensOf({ outputs }: RunResult) {
   return outputs.map((output) => output.tokens);
 }
 
-/** The exit code that a signal asks for, once it comes. */
-async function onSignal(): Promise<number> {
-  const signal = await Promise.race(
-    (['SIGINT', 'SIGTERM'] as const).map(async (name) => {
-      await once(process, name);
-      return name;
-    }),
-  );
-  return 128 + constants.signals[signal];
+/** The exit code that a signal asks for, once it comes. A second one does not wait for anything. */
+function onSignal(): Promise<number> {
+  return new Promise((resolve) => {
+    let isStopping = false;
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const) {
+      process.on(signal, () => {
+        const exitCode = 128 + constants.signals[signal];
+        if (isStopping) process.exit(exitCode);
+        isStopping = true;
+        progress.interrupt();
+        console.error(`stopped by ${signal}`);
+        resolve(exitCode);
+      });
+    }
+  });
 }
 
 async function stop(): Promise<void> {
@@ -115,11 +127,11 @@ async function stop(): Promise<void> {
   await telemetry?.shutdown();
 }
 
-function describe(args: Arguments, url: string): string {
+function describe(args: Arguments, url: string | undefined): string {
   return [
     `${args.generations} generations of ${args.tokens} tokens, ${args.concurrency} at a time, windows of ${args.width} candidates`,
     `${args.stages} stages, each simulated at ${args.stageMs} ms for a window; links at ${args.linkMs} ms`,
     `predictions return over ${args.reverseReturn ? 'the reverse fallback' : 'the sink that the coordinator opened'}`,
-    `metrics: ${url}`,
+    url === undefined ? 'no telemetry' : `metrics: ${url}`,
   ].join('\n');
 }

@@ -16,11 +16,11 @@ export type Measurements = ReturnType<typeof measure>;
 /**
  * Sums up one run. Whatever a metric holds is read from the collected metrics; rates, token
  * latencies and the comparison of outputs come from the outputs themselves, and what happened at
- * the same time from the journeys of the windows.
+ * the same time from the journeys of the windows. Without metrics, what they hold is NaN.
  */
 export function measure(
   run: RunName,
-  collected: ResourceMetrics,
+  collected: ResourceMetrics | undefined,
   { outputs, elapsedMs, timeline }: RunResult,
 ) {
   const metrics = new RunMetrics(run, collected);
@@ -28,8 +28,9 @@ export function measure(
   const interTokenMs = outputs.flatMap((output) => output.interTokenMs);
   const opened = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OPENED);
   const levels = metrics.levels();
-  const lifetime = levels.reduce((sum, seconds) => sum + seconds, 0);
-  const windowSeconds = levels.reduce((sum, seconds, level) => sum + level * seconds, 0);
+  const lifetime =
+    collected === undefined ? Number.NaN : levels.reduce((sum, seconds) => sum + seconds, 0);
+  const windowSeconds = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_WINDOW_TIME);
   const proposed = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS);
   const accepted = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS);
   const discarded = metrics.sum(semconv.METRIC_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED);
@@ -123,14 +124,15 @@ export function measure(
 /** The collected metrics of one run. */
 class RunMetrics {
   readonly #run: RunName;
-  readonly #collected: ResourceMetrics;
+  readonly #collected: ResourceMetrics | undefined;
 
-  constructor(run: RunName, collected: ResourceMetrics) {
+  constructor(run: RunName, collected: ResourceMetrics | undefined) {
     this.#run = run;
     this.#collected = collected;
   }
 
   sum(name: string, attribute?: readonly [key: string, value: string]): number {
+    if (this.#collected === undefined) return Number.NaN;
     return this.#points(name)
       .filter((point) => attribute === undefined || point.attributes[attribute[0]] === attribute[1])
       .reduce((sum, point) => sum + (point.value as number), 0);
@@ -139,7 +141,8 @@ class RunMetrics {
   /** The one point that a histogram without attributes of its own has. */
   histogram(name: string): Distribution {
     const value = this.#points(name)[0]?.value as Histogram | undefined;
-    if (value === undefined) return { sum: 0, count: 0, boundaries: [], counts: [] };
+    const none = this.#collected === undefined ? Number.NaN : 0;
+    if (value === undefined) return { sum: none, count: none, boundaries: [], counts: [] };
     const { boundaries, counts } = value.buckets;
     return { sum: value.sum ?? 0, count: value.count, boundaries, counts };
   }
@@ -155,7 +158,7 @@ class RunMetrics {
   }
 
   #points(name: string): DataPoint<number | Histogram>[] {
-    return this.#collected.scopeMetrics
+    return (this.#collected?.scopeMetrics ?? [])
       .flatMap((scope) => scope.metrics)
       .filter((metric) => metric.descriptor.name === name)
       .flatMap((metric) => metric.dataPoints as DataPoint<number | Histogram>[])

@@ -1,9 +1,23 @@
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import type { MetricReader } from '@opentelemetry/sdk-metrics';
 import { UsageError } from './arguments.js';
+
+const LOOPBACK = new Set(['127.0.0.1', 'localhost', '[::1]']);
+
+/**
+ * The status of a request that is not for the metrics. One that names another host than this one
+ * comes from a page whose name was made to resolve to this machine.
+ */
+function refusalOf({ headers, method, url }: IncomingMessage): number | undefined {
+  const base = `http://${headers.host}`;
+  if (!URL.canParse(base) || !LOOPBACK.has(new URL(base).hostname)) return 403;
+  if (!URL.canParse(url ?? '', base)) return 400;
+  if (new URL(url ?? '', base).pathname !== '/metrics') return 404;
+  return method === 'GET' || method === 'HEAD' ? undefined : 405;
+}
 
 /** Serves the metrics of one process on the loopback interface. */
 export class PrometheusEndpoint {
@@ -25,8 +39,9 @@ export class PrometheusEndpoint {
   static async start(port: number, stage: number): Promise<PrometheusEndpoint> {
     const exporter = new PrometheusExporter({ preventServerStart: true });
     const server = createServer((request, response) => {
-      if (request.url === '/metrics') exporter.getMetricsRequestHandler(request, response);
-      else response.writeHead(404).end();
+      const refusal = refusalOf(request);
+      if (refusal === undefined) exporter.getMetricsRequestHandler(request, response);
+      else response.writeHead(refusal, refusal === 405 ? { allow: 'GET, HEAD' } : {}).end();
     });
     server.listen(port === 0 ? 0 : port + stage, '127.0.0.1');
     try {

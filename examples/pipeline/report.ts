@@ -4,6 +4,8 @@ import type { Measurements } from './measurements.js';
 /** The result of the program, as `--json` writes it. */
 export interface Report {
   readonly parameters: Omit<Arguments, 'json' | 'hold' | 'prometheusPort'>;
+  /** CPU that each process used for a window, in milliseconds; the coordinator's first. */
+  readonly cpuMsPerWindow: readonly number[];
   readonly control: Measurements;
   readonly pipelined: Measurements;
   /** Tokens per second of the pipelined run, divided by the control's. */
@@ -16,7 +18,7 @@ type Format = (value: number) => string;
 const count: Format = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 0 });
 const decimal: Format = (value) => value.toFixed(2);
 const percent: Format = (value) => `${(100 * value).toFixed(1)} %`;
-const ms: Format = (value) => `${value.toFixed(1)} ms`;
+const ms: Format = (value) => `${value.toFixed(value < 1 ? 2 : 1)} ms`;
 const seconds: Format = (value) => `${value.toFixed(2)} s`;
 
 type Row = readonly [label: string, format: Format, read: (run: Measurements) => number];
@@ -110,7 +112,8 @@ export function renderTable(report: Report): string {
   for (const [title, rows] of QUESTIONS) {
     lines.push('', title);
     for (const [label, format, read] of rows) {
-      lines.push(row(`  ${label}`, format(read(control)), format(read(pipelined))));
+      const cell = (run: Measurements) => (Number.isNaN(read(run)) ? '–' : format(read(run)));
+      lines.push(row(`  ${label}`, cell(control), cell(pipelined)));
     }
     if (title.startsWith('1')) lines.push(row('  speed-up', '', `${report.speedup.toFixed(2)} x`));
     if (title.startsWith('3')) lines.push(...levelRows(control, pipelined));
@@ -118,6 +121,10 @@ export function renderTable(report: Report): string {
   }
   lines.push('', '9. Was the output right?');
   lines.push(row('  token for token as the control', '', report.outputsEqual ? 'yes' : 'NO'));
+  lines.push('', 'CPU for each window, both runs together');
+  report.cpuMsPerWindow.forEach((cpuMs, stage) => {
+    lines.push(row(`  ${stage === 0 ? 'coordinator' : `stage ${stage}`}`, '', ms(cpuMs)));
+  });
   return lines.join('\n');
 }
 

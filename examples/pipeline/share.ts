@@ -1,4 +1,4 @@
-/** A part of a whole; 0 of nothing. */
+/** A part of a whole; 0 of nothing, and NaN of what is not known. */
 export function share(part: number, whole: number): number {
-  return whole > 0 ? part / whole : 0;
+  return whole === 0 ? 0 : part / whole;
 }

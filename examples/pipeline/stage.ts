@@ -6,17 +6,21 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { PipelineTelemetry } from 'llama-stage-otel';
+import * as v from 'valibot';
+import { Admission, introduce, type Receiver } from './admission.js';
 import { UsageError } from './arguments.js';
 import { now } from './clock.js';
-import { dial, readFrames, writeFrame } from './framing.js';
+import { dial, writeFrame } from './framing.js';
 import { LastStage } from './last-stage.js';
 import {
   type ForwardMessage,
+  forwardMessage,
   type Hello,
   NEIGHBOUR_GONE,
   type ReturnMessage,
-  type StageControl,
   type StageReply,
+  type StartStage,
+  stageControl,
   type Travelled,
   type Window,
 } from './messages.js';
@@ -29,41 +33,79 @@ import { readText } from './text.js';
 const stopping = new AbortController();
 let telemetry: Telemetry | undefined;
 
-// An interrupt from the terminal reaches every process; the coordinator decides when to stop.
-process.on('SIGINT', () => {});
-process.on('SIGTERM', () => stop(0));
+// Whoever reads it may be gone.
+process.stderr.on('error', () => {});
+// A signal from the terminal reaches every process of the run; the coordinator decides what it means.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const) {
+  process.on(signal, () => tell({ type: 'signalled', signal }));
+}
 process.on('disconnect', () => stop(0));
 
-const [control] = (await once(process, 'message')) as [StageControl];
+const control = await started();
 const identity = identifyStage(control.stage, control.stages);
-telemetry = await startTelemetry();
+telemetry = control.hasTelemetry ? await startTelemetry() : undefined;
 
 const observed = new PipelineTelemetry().stage(identity);
 const compute = new Compute(control.stageMs, stopping.signal);
 const downstream =
-  control.nextPort === undefined ? undefined : await openDownstream(control.nextPort);
+  control.nextPort === undefined
+    ? undefined
+    : await connectTo(control.nextPort, 'upstream', control.stage + 1);
 const lastStage = downstream === undefined ? new LastStage(new Target(readText())) : undefined;
 let sink =
-  control.reverseReturnPort === undefined ? undefined : await connectTo(control.reverseReturnPort);
+  control.reverseReturnPort === undefined
+    ? undefined
+    : await connectTo(control.reverseReturnPort, 'prediction_return', 0);
+let upstream: Socket | undefined;
 
-const server = createServer({ noDelay: true }, accept);
+const admission = new Admission(control.secret, control.stage);
+const server = createServer({ noDelay: true }, (socket) =>
+  admission.consider(socket, (purpose) => admit(socket, purpose)),
+);
 server.listen(0, '127.0.0.1');
 await once(server, 'listening');
 const { port } = server.address() as AddressInfo;
-tell({ type: 'ready', port, metricsUrl: telemetry.metricsUrl });
+tell({ type: 'ready', port, metricsUrl: telemetry?.metricsUrl });
 
-function accept(socket: Socket): void {
-  stopWith(socket);
-  const link = new DelayLine<ForwardMessage>(control.linkMs, (message, arrivedAt) => {
-    work(message, arrivedAt).catch((error) => {
-      if (!stopping.signal.aborted) throw error;
+/** The coordinator's first message says what to be; the later ones ask, or tell it to stop. */
+async function started(): Promise<StartStage> {
+  return new Promise((resolve) => {
+    process.on('message', (message) => {
+      const told = v.parse(stageControl, message);
+      if (told.type === 'start') resolve(told);
+      else if (told.type === 'stop') stop(0);
+      else tell({ type: 'pong', cpuMs: cpuMs() });
     });
   });
-  readFrames(socket, (frame) => {
-    const message = frame as ForwardMessage | Hello;
-    if (message.type !== 'hello') link.push(message);
-    else if (message.purpose === 'prediction_sink') sink = socket;
+}
+
+function cpuMs(): number {
+  const { system, user } = process.cpuUsage();
+  return (system + user) / 1000;
+}
+
+/** One upstream, and one sink on the last stage: there is no second of either. */
+function admit(socket: Socket, purpose: Hello['purpose']): Receiver | undefined {
+  if (purpose === 'upstream' && upstream === undefined) {
+    upstream = socket;
+    stopWith(socket);
+    return { receive: receiver(), broken: fail };
+  }
+  if (purpose === 'prediction_sink' && lastStage !== undefined && sink === undefined) {
+    sink = socket;
+    stopWith(socket);
+    const receive = () => fail(new Error('the coordinator sent a message over its sink'));
+    return { receive, broken: fail };
+  }
+  return undefined;
+}
+
+/** Takes what comes down the chain, after the delay of the link. */
+function receiver(): (message: unknown) => void {
+  const link = new DelayLine<ForwardMessage>(control.linkMs, (message, arrivedAt) => {
+    work(message, arrivedAt).catch(fail);
   });
+  return (message) => link.push(v.parse(forwardMessage, message));
 }
 
 async function work(message: ForwardMessage, dueAt: number): Promise<void> {
@@ -93,7 +135,7 @@ async function answer(message: ReturnMessage): Promise<void> {
   if (sink !== undefined) await write(sink, message);
 }
 
-async function write(socket: Socket, message: ForwardMessage | ReturnMessage | Hello) {
+async function write(socket: Socket, message: ForwardMessage | ReturnMessage): Promise<void> {
   try {
     await writeFrame(socket, message);
   } catch (error) {
@@ -102,16 +144,20 @@ async function write(socket: Socket, message: ForwardMessage | ReturnMessage | H
   }
 }
 
-async function openDownstream(nextPort: number): Promise<Socket> {
-  const socket = await connectTo(nextPort);
-  await write(socket, { type: 'hello', purpose: 'upstream' });
-  return socket;
-}
-
-async function connectTo(to: number): Promise<Socket> {
-  const socket = await dial(to);
-  stopWith(socket);
-  return socket;
+async function connectTo(
+  toPort: number,
+  purpose: Hello['purpose'],
+  stage: number,
+): Promise<Socket> {
+  try {
+    const socket = await dial(toPort);
+    stopWith(socket);
+    await introduce(socket, control.secret, purpose, stage);
+    return socket;
+  } catch {
+    stop(NEIGHBOUR_GONE);
+    return new Promise<never>(() => {});
+  }
 }
 
 /** A stage is of no use once a neighbour is gone. */
@@ -131,8 +177,15 @@ async function startTelemetry(): Promise<Telemetry> {
   }
 }
 
+/** Says why it cannot go on; the coordinator then stops the whole chain. */
+function fail(error: Error): void {
+  if (stopping.signal.aborted) return;
+  tell({ type: 'failed', message: error.message });
+}
+
 function tell(reply: StageReply): void {
-  process.send?.(reply);
+  // The coordinator may be gone: then this process is about to end, too.
+  process.send?.(reply, () => {});
 }
 
 /** Ends the process once its telemetry is out. */

@@ -15,14 +15,22 @@ export class Prometheus {
   readonly url: string;
 
   /** @param config what stands in its configuration, which may be nothing. */
-  static async start(folder: string, config: object): Promise<Prometheus> {
+  static async start(
+    folder: string,
+    config: object,
+    flags: readonly string[] = [],
+  ): Promise<Prometheus> {
     const file = join(folder, 'prometheus.yaml');
     writeFileSync(file, stringify(config));
-    return Prometheus.startWith(file, folder);
+    return Prometheus.startWith(file, folder, flags);
   }
 
   /** Starts it with a configuration of its own; its data goes into the folder. */
-  static async startWith(file: string, folder: string): Promise<Prometheus> {
+  static async startWith(
+    file: string,
+    folder: string,
+    flags: readonly string[] = [],
+  ): Promise<Prometheus> {
     const [port = 0] = await freePorts(1);
     const url = `http://127.0.0.1:${port}`;
     const args = [
@@ -30,6 +38,7 @@ export class Prometheus {
       `--storage.tsdb.path=${join(folder, 'tsdb')}`,
       `--web.listen-address=127.0.0.1:${port}`,
       '--web.enable-otlp-receiver',
+      ...flags,
     ];
     const program = findProgram('prometheus') ?? 'prometheus';
     return new Prometheus(await startServer(program, args, `${url}/-/ready`), url);

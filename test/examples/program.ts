@@ -30,8 +30,17 @@ export class Program {
   stdout = '';
   stderr = '';
 
-  constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-    this.#child = spawn(process.execPath, [PROGRAM, ...args], { env: { ...process.env, ...env } });
+  /** @param options `detached` gives it a process group of its own; `stdout` is a file to write to. */
+  constructor(
+    args: readonly string[],
+    env: NodeJS.ProcessEnv = {},
+    { detached = false, stdout }: { readonly detached?: boolean; readonly stdout?: number } = {},
+  ) {
+    this.#child = spawn(process.execPath, [PROGRAM, ...args], {
+      env: { ...process.env, ...env },
+      detached,
+      stdio: ['ignore', stdout ?? 'pipe', 'pipe'],
+    });
     this.#child.stdout?.on('data', (chunk) => (this.stdout += chunk));
     this.#child.stderr?.on('data', (chunk) => (this.stderr += chunk));
     this.#ended = once(this.#child, 'close').then(() => undefined);
@@ -58,6 +67,18 @@ export class Program {
   async stageProcesses(): Promise<number[]> {
     const [, ids = ''] = await this.said(/stage processes: ([\d, ]+)\n/);
     return ids.split(', ').map(Number);
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  closeStdout(): void {
+    this.#child.stdout?.destroy();
+  }
+
+  closeStderr(): void {
+    this.#child.stderr?.destroy();
   }
 
   kill(signal: NodeJS.Signals): void {

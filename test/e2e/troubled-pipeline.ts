@@ -101,8 +101,8 @@ export class TroubledPipeline {
     // Problems of the telemetry are those of the process: pipelines that are made later start at none.
     const last = this.#trouble.overflows ? 2 : Number.POSITIVE_INFINITY;
     for (let index = 0; index <= last && !this.#stopping.signal.aborted; index++) {
-      // What fails here is what the trouble wants to fail, or was stopped.
-      await this.#generate(index, loses).catch(() => {});
+      // What fails here is what the trouble wants to fail, and leaves others their turn.
+      await this.#generate(index, loses).catch(() => this.#sleep(1));
       if (this.#trouble.outputDiffers && index === 0) {
         this.#telemetry.recordControlComparison(false);
       }

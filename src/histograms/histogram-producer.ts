@@ -141,15 +141,12 @@ const NO_RESOURCE: CollectionResult['resourceMetrics']['resource'] = {
 
 /** A copy of boundaries that are finite, and rise. */
 function rising(name: string, boundaries: readonly number[]): readonly number[] {
-  const isRising =
-    Array.isArray(boundaries) &&
-    boundaries.every(
-      (boundary, i) => Number.isFinite(boundary) && !(boundary <= boundaries[i - 1]),
-    );
-  if (!isRising) {
+  // In a copy a hole is a value too.
+  const own = Array.isArray(boundaries) ? [...boundaries] : [Number.NaN];
+  if (!own.every((boundary, i) => Number.isFinite(boundary) && !(boundary <= own[i - 1]))) {
     throw new RangeError(`the boundaries of ${name} must be finite numbers that rise`);
   }
-  return [...boundaries];
+  return own;
 }
 
 function isExponential({ type }: HistogramAggregation): boolean {

@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { childrenOf } from '../examples/processes.js';
+import { stagesOf } from '../examples/processes.js';
 import { isAlive } from '../examples/program.js';
 
 const PROGRAM = fileURLToPath(new URL('../../build/examples/pipeline/main.js', import.meta.url));
@@ -51,12 +51,12 @@ async function carryOut({ afterMs, signal, target }: Plan) {
   child.stderr.on('data', (chunk) => (stderr += chunk));
   const ended = once(child, 'close');
   await sleep(afterMs);
-  const stages = childrenOf(pid);
+  const stages = stagesOf(pid);
   const stage = stages[Math.floor(afterMs) % Math.max(1, stages.length)];
   const victim = target === 'all' ? -pid : target === 'coordinator' ? pid : stage;
   if (victim !== undefined) process.kill(victim, signal);
   else child.kill('SIGTERM');
-  const known = new Set([...stages, ...childrenOf(pid)]);
+  const known = new Set([...stages, ...stagesOf(pid)]);
   const timer = setTimeout(() => process.kill(-pid, 'SIGKILL'), LIMIT_MS);
   const [code, endedBy] = await ended;
   clearTimeout(timer);

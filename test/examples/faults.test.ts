@@ -1,7 +1,7 @@
 import { openSync } from 'node:fs';
 import { request } from 'node:http';
 import { describe, expect, test } from 'vitest';
-import { childrenOf, listeningPorts } from './processes.js';
+import { listeningPorts, stagesOf } from './processes.js';
 import { isAlive, PROCESSES, Program, QUICK } from './program.js';
 import { ATTACKS } from './strangers.js';
 
@@ -86,8 +86,8 @@ describe('a stage that is stopped', PROCESSES, () => {
   test('while it starts is named', async () => {
     const program = new Program([...ENDLESS, '--deadline-ms', '1500']);
     await program.said(/metrics: http/);
-    await expect.poll(() => childrenOf(program.pid), { interval: 1 }).toHaveLength(1);
-    const [stage = 0] = childrenOf(program.pid);
+    await expect.poll(() => stagesOf(program.pid), { interval: 1 }).toHaveLength(1);
+    const [stage = 0] = stagesOf(program.pid);
     process.kill(stage, 'SIGSTOP');
     expect(await program.exitCode()).toBe(1);
     expect(program.stderr).toContain(`stage 3 (process ${stage}) did not start within 1500 ms`);

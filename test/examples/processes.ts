@@ -1,12 +1,22 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
-/** The processes that a process started, and that still are. */
-export function childrenOf(pid: number): number[] {
+/**
+ * The stage processes that a coordinator started, and that still are. One that does not run its own
+ * program yet is left out: to stop it there would stop the system call that the coordinator is in.
+ */
+export function stagesOf(pid: number): number[] {
+  const children = read(`/proc/${pid}/task/${pid}/children`).trim().split(' ');
+  return children
+    .filter((child) => read(`/proc/${child}/cmdline`).includes('stage.js'))
+    .map(Number);
+}
+
+function read(file: string): string {
   try {
-    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-    return text.trim().split(' ').filter(Boolean).map(Number);
+    return readFileSync(file, 'utf8');
   } catch {
-    return [];
+    // The process is gone.
+    return '';
   }
 }
 

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { listeningPorts } from '../examples/processes.js';
 import { Program } from '../examples/program.js';
@@ -35,6 +36,8 @@ describe('a run among strangers that try everything, over and over', () => {
     const attackers = Object.values(ATTACKS).map(async (attack, index) => {
       while (!isOver) {
         await attack(ports[(index + count) % ports.length] ?? 0);
+        // Some hundred a second: a flood would take the processors from the run, and not only the ports.
+        await sleep(100);
         count++;
       }
     });

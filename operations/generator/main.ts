@@ -12,7 +12,7 @@ const files = [
   ...writeDashboards(),
   ['prometheus/rules.yaml', writeRules(options)],
   ['prometheus/prometheus.yaml', writePrometheusConfig()],
-  ['figures.md', writeFigures()],
+  ['figures.md', writeFigures(options)],
 ] as const;
 for (const [path, text] of files) {
   const file = join(out, path);

@@ -1,14 +1,4 @@
-import {
-  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL,
-  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED,
-  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED,
-  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
-  LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
-  LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
-} from '../../semconv/attributes.js';
+import * as A from '../../semconv/attributes.js';
 import * as I from '../../semconv/instruments.js';
 import { labelName, prometheusName } from './prometheus-names.js';
 
@@ -95,16 +85,16 @@ export function shareAbove(
 
 /** Generations that failed or were lost, as a share of those that were not called off. */
 export function failedFraction(scope: Scope): string {
-  const outcome = labelName(ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
+  const outcome = labelName(A.ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
   const ended = (match: string) =>
     rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT, scope, { match: `${outcome}${match}` });
   const failed = [
-    LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
-    LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED,
+    A.LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
+    A.LLAMA_STAGE_GENERATION_OUTCOME_VALUE_ABANDONED,
   ].join('|');
   return share(
     ended(`=~"${failed}"`),
-    ended(`!="${LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED}"`),
+    ended(`!="${A.LLAMA_STAGE_GENERATION_OUTCOME_VALUE_CANCELLED}"`),
   );
 }
 
@@ -121,7 +111,7 @@ export function fullFraction(scope: Scope): string {
 /** Share of the generations' time with no window in flight. */
 export function idleFraction(scope: Scope): string {
   const time = I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME;
-  return shareOf(time, ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL, '0', scope);
+  return shareOf(time, A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL, '0', scope);
 }
 
 /** Windows that were stale, as a share of those opened. */
@@ -144,8 +134,8 @@ export function acceptanceRate(scope: Scope): string {
 export function refillHitRate(scope: Scope): string {
   return shareOf(
     I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
-    ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
-    LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
+    A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
+    A.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
     scope,
   );
 }
@@ -154,8 +144,8 @@ export function refillHitRate(scope: Scope): string {
 export function reverseFallbackFraction(scope: Scope): string {
   return shareOf(
     I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURNS,
-    ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
-    LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
+    A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH,
+    A.LLAMA_STAGE_VERIFY_WINDOW_DIRECT_RETURN_PATH_VALUE_REVERSE_FALLBACK,
     scope,
   );
 }

@@ -8,10 +8,7 @@ import {
   VariableSort,
 } from '@grafana/grafana-foundation-sdk/dashboard';
 import { ATTR_LLAMA_STAGE_STAGE_INDEX } from '../../../semconv/attributes.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
-} from '../../../semconv/instruments.js';
+import * as I from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
 import type { Scope } from '../promql.js';
 
@@ -33,8 +30,8 @@ export const WINDOWS: Scope = { range: '$__rate_interval', match: WORKER };
 /** The chosen stages of the chosen workers. */
 export const STAGES: Scope = { ...WINDOWS, match: `${WORKER}, ${STAGE}=~"$stage"` };
 
-const COORDINATORS = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT);
-const COMPUTE = `${prometheusName(INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION)}_count`;
+const COORDINATORS = prometheusName(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT);
+const COMPUTE = `${prometheusName(I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION)}_count`;
 
 /** Both dashboards have the same, so that a link from one to the other takes the choice along. */
 export function variables(): Builder<VariableModel>[] {

@@ -1,18 +1,5 @@
-import {
-  ATTR_ERROR_TYPE,
-  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
-  ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM,
-  ERROR_TYPE_VALUE_DEPTH_EXCEEDED,
-  ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER,
-  ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW,
-  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT,
-} from '../../../semconv/attributes.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
-  INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
-} from '../../../semconv/instruments.js';
+import * as A from '../../../semconv/attributes.js';
+import * as I from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
 import {
   ACCEPTANCE,
@@ -52,15 +39,15 @@ export interface Alert {
   readonly description: string;
 }
 
-const inFlight = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT);
-const oldestAge = prometheusName(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE);
-const comparisons = prometheusName(INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS);
-const problems = prometheusName(INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS);
-const problem = labelName(ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM);
-const different = `${labelName(ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT)}="${LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT}"`;
-const errorType = labelName(ATTR_ERROR_TYPE);
-const depthExceeded = `${errorType}="${ERROR_TYPE_VALUE_DEPTH_EXCEEDED}"`;
-const protocolError = `${errorType}=~"${ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER}|${ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW}"`;
+const inFlight = prometheusName(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT);
+const oldestAge = prometheusName(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE);
+const comparisons = prometheusName(I.INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS);
+const problems = prometheusName(I.INSTRUMENT_LLAMA_STAGE_TELEMETRY_PROBLEMS);
+const problem = labelName(A.ATTR_LLAMA_STAGE_TELEMETRY_PROBLEM);
+const different = `${labelName(A.ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT)}="${A.LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT}"`;
+const errorType = labelName(A.ATTR_ERROR_TYPE);
+const depthExceeded = `${errorType}="${A.ERROR_TYPE_VALUE_DEPTH_EXCEEDED}"`;
+const protocolError = `${errorType}=~"${A.ERROR_TYPE_VALUE_REPLY_OUT_OF_ORDER}|${A.ERROR_TYPE_VALUE_REPLY_WITHOUT_WINDOW}"`;
 
 /** A number as people write it; `humanize` makes 100m of 0.1. */
 const PLAIN = 'printf "%.3g"';

@@ -1,4 +1,4 @@
-import { ATTR_ERROR_TYPE, ATTR_LLAMA_STAGE_STAGE_INDEX } from '../../../semconv/attributes.js';
+import * as A from '../../../semconv/attributes.js';
 import * as I from '../../../semconv/instruments.js';
 import { labelName, prometheusName } from '../prometheus-names.js';
 import * as promql from '../promql.js';
@@ -10,8 +10,8 @@ export interface RecordingRule {
   readonly expr: string;
 }
 
-const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
-export const STAGE_INDEX = labelName(ATTR_LLAMA_STAGE_STAGE_INDEX);
+const ERROR_TYPE = labelName(A.ATTR_ERROR_TYPE);
+export const STAGE_INDEX = labelName(A.ATTR_LLAMA_STAGE_STAGE_INDEX);
 
 /** What a recorded series is about, and the labels that it keeps. */
 const LEVELS = {

@@ -1,18 +1,6 @@
-import {
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
-} from '../../../../semconv/attributes.js';
+import * as A from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH as ACCEPTED_LENGTH,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { acceptanceRate, mean, rate, shareAbove } from '../../promql.js';
 import type { Row } from '../assemble.js';
@@ -68,13 +56,14 @@ function acceptedLength() {
       act: 'Near the width of a window: wider windows could carry more. Far below it: narrower ones would waste less compute, and come back sooner.',
     },
     'suffix: tokens',
-    [['accepted length', mean(ACCEPTED_LENGTH, WINDOWS)]],
+    [['accepted length', mean(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH, WINDOWS)]],
   ).decimals(1);
 }
 
 /** Positions that have a bucket of their own, and so an exact share. */
 function positions(): number[] {
-  const { explicitBucketBoundaries: boundaries } = ACCEPTED_LENGTH.options.advice;
+  const { explicitBucketBoundaries: boundaries } =
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH.options.advice;
   return boundaries.filter((boundary, index) => boundary === index).map((boundary) => boundary + 1);
 }
 
@@ -82,7 +71,7 @@ function byPosition() {
   const lines = positions().map(
     (position): Line => [
       `candidate ${position}`,
-      shareAbove(ACCEPTED_LENGTH, position - 1, WINDOWS),
+      shareAbove(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_LENGTH, position - 1, WINDOWS),
     ],
   );
   return shares(
@@ -98,7 +87,7 @@ function byPosition() {
 }
 
 function verdicts() {
-  const verdict = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT);
+  const verdict = labelName(A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT);
   return colored(
     stackedShares(
       {
@@ -109,16 +98,16 @@ function verdicts() {
       [
         [
           `{{${verdict}}}`,
-          sharesBy(verdict, INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS),
+          sharesBy(verdict, I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS),
         ],
       ],
     ),
     {
-      [LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT]: 'dark-green',
-      [LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT]: 'light-green',
-      [LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT]: 'orange',
-      [LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE]: 'semi-dark-red',
-      [LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED]: 'text',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_FULL_ACCEPT]: 'dark-green',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_PARTIAL_ACCEPT]: 'light-green',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_REJECT]: 'orange',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_STALE]: 'semi-dark-red',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED]: 'text',
     },
   ).links([generationTraces()]);
 }
@@ -133,8 +122,8 @@ function tokens() {
       },
       'suffix: tokens/s',
       [
-        ['proposed', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, WINDOWS)],
-        ['accepted', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, WINDOWS)],
+        ['proposed', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PROPOSED_TOKENS, WINDOWS)],
+        ['accepted', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ACCEPTED_TOKENS, WINDOWS)],
       ],
     ),
     { proposed: 'text', accepted: 'green' },

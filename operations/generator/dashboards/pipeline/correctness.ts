@@ -1,18 +1,6 @@
-import {
-  ATTR_ERROR_TYPE,
-  ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT,
-  ERROR_TYPE_VALUE_REPLY_STALE,
-  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT,
-  LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL,
-  LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED,
-} from '../../../../semconv/attributes.js';
+import * as A from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { rate, share } from '../../promql.js';
 import type { Row } from '../assemble.js';
@@ -45,7 +33,7 @@ function howToCheck() {
 }
 
 function comparisons() {
-  const result = labelName(ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT);
+  const result = labelName(A.ATTR_LLAMA_STAGE_GENERATION_CONTROL_RESULT);
   return colored(
     timeseries(
       {
@@ -57,7 +45,7 @@ function comparisons() {
       [
         [
           `{{${result}}}`,
-          current(INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS, {
+          current(I.INSTRUMENT_LLAMA_STAGE_GENERATION_CONTROL_COMPARISONS, {
             ...WINDOWS,
             by: result,
           }),
@@ -65,14 +53,14 @@ function comparisons() {
       ],
     ),
     {
-      [LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL]: 'green',
-      [LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT]: 'red',
+      [A.LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_EQUAL]: 'green',
+      [A.LLAMA_STAGE_GENERATION_CONTROL_RESULT_VALUE_DIFFERENT]: 'red',
     },
   ).links([generationTraces()]);
 }
 
 function errors() {
-  const type = labelName(ATTR_ERROR_TYPE);
+  const type = labelName(A.ATTR_ERROR_TYPE);
   return timeseries(
     {
       title: 'Errors by type',
@@ -84,9 +72,9 @@ function errors() {
       [
         `{{${type}}}`,
         rate(
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
           { ...WINDOWS, by: type },
-          { match: `${type}!="${ERROR_TYPE_VALUE_REPLY_STALE}"` },
+          { match: `${type}!="${A.ERROR_TYPE_VALUE_REPLY_STALE}"` },
         ),
       ],
     ],
@@ -97,8 +85,8 @@ function errors() {
 }
 
 function unverified() {
-  const verdict = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT);
-  const value = LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
+  const verdict = labelName(A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_VERDICT);
+  const value = A.LLAMA_STAGE_VERIFY_WINDOW_VERDICT_VALUE_UNVERIFIED;
   return colored(
     shares(
       {
@@ -110,10 +98,10 @@ function unverified() {
         [
           'unverified',
           share(
-            rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS, {
+            rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS, {
               match: `${verdict}="${value}"`,
             }),
-            rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS),
+            rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_COMPLETED, WINDOWS),
           ),
         ],
       ],

@@ -1,20 +1,13 @@
-import {
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME,
-  LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS,
-  LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS,
-} from '../../../../semconv/attributes.js';
+import * as A from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { idleFraction, rate, refillHitRate, share } from '../../promql.js';
 import type { Row } from '../assemble.js';
 import { colored, dashedThresholds, shares, thresholds, timeseries } from '../panels.js';
 import { WINDOWS } from '../variables.js';
 
-const OUTCOME = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME);
+const OUTCOME = labelName(A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME);
 
 /** Question 8. */
 export function horizon(): Row {
@@ -52,21 +45,21 @@ function attempts() {
       [
         [
           `{{${OUTCOME}}}`,
-          rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS, { ...WINDOWS, by: OUTCOME }),
+          rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS, { ...WINDOWS, by: OUTCOME }),
         ],
       ],
     ),
     {
-      [LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS]: 'green',
-      [LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS]: 'orange',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS]: 'green',
+      [A.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_MISS]: 'orange',
     },
   );
 }
 
 function tokens() {
-  const appended = rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS, WINDOWS);
-  const hits = rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS, WINDOWS, {
-    match: `${OUTCOME}="${LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS}"`,
+  const appended = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_TOKENS, WINDOWS);
+  const hits = rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILLS, WINDOWS, {
+    match: `${OUTCOME}="${A.LLAMA_STAGE_VERIFY_WINDOW_HORIZON_REFILL_OUTCOME_VALUE_SUCCESS}"`,
   });
   return timeseries(
     {

@@ -1,11 +1,5 @@
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
-  INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
-  INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import type { Row } from '../assemble.js';
 import { current } from '../expressions.js';
 import { dashedThresholds, heatmap, percentiles, thresholds, timeseries } from '../panels.js';
@@ -35,7 +29,7 @@ function firstToken() {
       act: 'Where it grows with the load, requests queue for the first stage; see how busy the stages are.',
     },
     's',
-    INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+    I.INSTRUMENT_GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -48,7 +42,7 @@ function perOutputToken() {
       act: 'p99 far above p50 means that some requests speculate badly: look at the acceptance, and at the traces of slow ones.',
     },
     's',
-    INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
+    I.INSTRUMENT_GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -61,7 +55,7 @@ function wholeRequest() {
       act: 'If it grew and the time per output token did not, the answers became longer, or the first token later.',
     },
     's',
-    INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
+    I.INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -74,7 +68,7 @@ function windowPercentiles() {
       act: 'If it grows as fast as the depth does, the chain is at its limit, and more depth only lengthens the queue. A sudden step is a slow link or stage: see the dashboard of the stages.',
     },
     's',
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -87,7 +81,7 @@ function windowHeatmap() {
       act: 'Two bands are two kinds of ways: a slow worker among fast ones, or replies over the reverse fallback. Choose single instances to tell which.',
     },
     's',
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -100,7 +94,7 @@ function oldestWindow() {
       act: 'A line that rises second by second is a generation that stands still, however well the others do: the alert on it names the instance, and its trace the stage.',
     },
     's',
-    [['oldest', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE, WINDOWS, 'max')]],
+    [['oldest', current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OLDEST_AGE, WINDOWS, 'max')]],
   )
     .thresholds(thresholds('green', [60, 'red']))
     .thresholdsStyle(dashedThresholds())

@@ -1,17 +1,7 @@
 import { TableSortByFieldStateBuilder } from '@grafana/grafana-foundation-sdk/common';
 import { ATTR_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_LEVEL } from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import {
   acceptanceRate,
@@ -73,7 +63,7 @@ function timeAtLevels() {
     [
       [
         `{{${LEVEL}}} in flight`,
-        sharesBy(LEVEL, INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, WINDOWS),
+        sharesBy(LEVEL, I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY_TIME, WINDOWS),
       ],
     ],
   )
@@ -130,8 +120,8 @@ function queueNow() {
       },
       'suffix: windows',
       [
-        ['in flight', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT, WINDOWS)],
-        ['capacity', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY, WINDOWS)],
+        ['in flight', current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_IN_FLIGHT, WINDOWS)],
+        ['capacity', current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_CAPACITY, WINDOWS)],
       ],
     ),
     { 'in flight': 'green', capacity: 'text' },
@@ -146,7 +136,7 @@ function opened() {
       act: 'None with generations under way: they are stuck, or have nothing to verify.',
     },
     'suffix: windows/s',
-    [['opened', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED, WINDOWS)]],
+    [['opened', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OPENED, WINDOWS)]],
   );
 }
 
@@ -158,7 +148,7 @@ function admissions() {
       act: 'A band at 1 means that each window is opened once the one before has come back: the guess never reaches beyond one window.',
     },
     'short',
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY,
     WINDOWS,
   );
 }
@@ -171,7 +161,7 @@ function mostInFlight() {
       act: 'Generations that never reach the depth are too short, or their guesses are: a smaller depth would serve them as well.',
     },
     'short',
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT,
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_MAX_IN_FLIGHT,
     WINDOWS,
   );
 }
@@ -197,7 +187,7 @@ function generationAverage() {
       act: 'A second band below the first: some requests speculate badly; look at traces of generations with few windows in flight.',
     },
     'short',
-    INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
+    I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_AVERAGE_IN_FLIGHT,
     WINDOWS,
   ).links([generationTraces()]);
 }
@@ -210,7 +200,7 @@ function generationParallel() {
         read: 'How the shares of their time with two or more windows in flight are spread over the generations that ended: p5 is the worst of twenty.',
         act: 'A p5 near nothing beside a good p50: some requests gain nothing from the pipeline, as repetitive text is guessed and new text is not.',
       },
-      lowPercentiles(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION),
+      lowPercentiles(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_PARALLEL_FRACTION),
     ),
     LOW_COLORS,
   ).links([generationTraces()]);
@@ -224,7 +214,7 @@ function generationFull() {
         read: 'How the shares of their time with the depth used up are spread over the generations that ended: p5 is the worst of twenty.',
         act: 'If even p95 is low, no generation uses the depth: lower it, or lengthen the horizon.',
       },
-      lowPercentiles(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION),
+      lowPercentiles(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_FULL_FRACTION),
     ),
     LOW_COLORS,
   ).links([generationTraces()]);

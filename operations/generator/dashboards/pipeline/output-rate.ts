@@ -1,16 +1,7 @@
 import { AxisPlacement } from '@grafana/grafana-foundation-sdk/common';
-import {
-  ATTR_ERROR_TYPE,
-  ATTR_LLAMA_STAGE_GENERATION_OUTCOME,
-  LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED,
-} from '../../../../semconv/attributes.js';
+import * as A from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION,
-  INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
-  INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { outputRateOfOne, rate, type Scope } from '../../promql.js';
 import type { Row } from '../assemble.js';
@@ -20,8 +11,8 @@ import { generationTraces } from '../trace-link.js';
 import { WINDOWS } from '../variables.js';
 
 const TOKENS = 'suffix: tokens/s';
-const ERROR_TYPE = labelName(ATTR_ERROR_TYPE);
-const OUTCOME = labelName(ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
+const ERROR_TYPE = labelName(A.ATTR_ERROR_TYPE);
+const OUTCOME = labelName(A.ATTR_LLAMA_STAGE_GENERATION_OUTCOME);
 
 /** Question 1. */
 export function outputRate(): Row {
@@ -61,7 +52,7 @@ function committedTokens() {
         act: 'Compare with the generations under way: fewer of them give fewer tokens. A fall with as many under way shows in the rate of one generation too.',
       },
       TOKENS,
-      [['committed', rate(INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS, WINDOWS)]],
+      [['committed', rate(I.INSTRUMENT_LLAMA_STAGE_GENERATION_OUTPUT_TOKENS, WINDOWS)]],
     ),
     { committed: 'blue' },
   );
@@ -88,9 +79,9 @@ function finished() {
 
 function endings(): string {
   return rate(
-    INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
+    I.INSTRUMENT_LLAMA_STAGE_GENERATION_COUNT,
     { ...WINDOWS, by: OUTCOME },
-    { match: `${OUTCOME}!="${LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED}"` },
+    { match: `${OUTCOME}!="${A.LLAMA_STAGE_GENERATION_OUTCOME_VALUE_FAILED}"` },
   );
 }
 
@@ -101,7 +92,7 @@ function failures(): string {
 }
 
 function requests(scope: Scope): string {
-  return rate(INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION, scope, { suffix: '_count' });
+  return rate(I.INSTRUMENT_GEN_AI_SERVER_REQUEST_DURATION, scope, { suffix: '_count' });
 }
 
 function underWay() {
@@ -113,7 +104,10 @@ function underWay() {
     },
     'short',
     [
-      ['at the collection', current(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT, WINDOWS)],
+      [
+        'at the collection',
+        current(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_SCHEDULER_COUNT, WINDOWS),
+      ],
       ['on average', generationsUnderWay(WINDOWS)],
     ],
   );

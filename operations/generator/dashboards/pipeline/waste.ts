@@ -1,25 +1,6 @@
-import {
-  ATTR_ERROR_TYPE,
-  ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON,
-  ERROR_TYPE_VALUE_REPLY_STALE,
-} from '../../../../semconv/attributes.js';
+import * as A from '../../../../semconv/attributes.js';
 import { QUESTIONS } from '../../../../semconv/generator/questions.js';
-import {
-  INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
-  INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
-  INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
-  INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { labelName } from '../../prometheus-names.js';
 import { rate, share, staleFraction } from '../../promql.js';
 import type { Row } from '../assemble.js';
@@ -67,20 +48,23 @@ function staleParts() {
     },
     's',
     [
-      ['drain', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME, WINDOWS)],
+      ['drain', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME, WINDOWS)],
       [
         'stage 0 compute',
-        rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME, WINDOWS),
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME, WINDOWS),
       ],
       [
         'forward write',
-        rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME, WINDOWS),
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME, WINDOWS),
       ],
       [
         'downstream wait',
-        rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME, WINDOWS),
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME, WINDOWS),
       ],
-      ['whole verification', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME, WINDOWS)],
+      [
+        'whole verification',
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME, WINDOWS),
+      ],
     ],
   );
 }
@@ -96,15 +80,15 @@ function staleShares() {
       [
         'drain',
         share(
-          rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME, WINDOWS),
+          rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DRAIN_TIME, WINDOWS),
           generationsUnderWay(WINDOWS),
         ),
       ],
       [
         'stage 0 compute',
         staleShare(
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
-          INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_STAGE0_COMPUTE_TIME,
+          I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
           WINDOWS,
           STAGE_0,
         ),
@@ -112,8 +96,8 @@ function staleShares() {
       [
         'forward write',
         staleShare(
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
-          INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_FORWARD_WRITE_TIME,
+          I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
           WINDOWS,
           STAGE_0,
         ),
@@ -121,8 +105,8 @@ function staleShares() {
       [
         'downstream wait',
         staleShare(
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
-          INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DOWNSTREAM_WAIT_TIME,
+          I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
           WINDOWS,
           STAGE_0,
         ),
@@ -130,8 +114,8 @@ function staleShares() {
       [
         'whole verification',
         staleShare(
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
-          INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_VERIFY_TIME,
+          I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DURATION,
           WINDOWS,
         ),
       ],
@@ -142,7 +126,7 @@ function staleShares() {
 }
 
 function divergences() {
-  const late = `${labelName(ATTR_ERROR_TYPE)}="${ERROR_TYPE_VALUE_REPLY_STALE}"`;
+  const late = `${labelName(A.ATTR_ERROR_TYPE)}="${A.ERROR_TYPE_VALUE_REPLY_STALE}"`;
   return timeseries(
     {
       title: 'Divergences, and what they left',
@@ -151,16 +135,19 @@ function divergences() {
     },
     'suffix: /s',
     [
-      ['recovery epochs', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS, WINDOWS)],
-      ['windows marked', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED, WINDOWS)],
-      ['windows discarded', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED, WINDOWS)],
-      ['late replies', rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS, WINDOWS, { match: late })],
+      ['recovery epochs', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_RECOVERY_EPOCHS, WINDOWS)],
+      ['windows marked', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_MARKED, WINDOWS)],
+      ['windows discarded', rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_STALE_DISCARDED, WINDOWS)],
+      [
+        'late replies',
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_ERRORS, WINDOWS, { match: late }),
+      ],
     ],
   );
 }
 
 function dropped() {
-  const reason = labelName(ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON);
+  const reason = labelName(A.ATTR_LLAMA_STAGE_VERIFY_WINDOW_DROP_REASON);
   return timeseries(
     {
       title: 'Windows dropped without a reply',
@@ -171,7 +158,7 @@ function dropped() {
     [
       [
         `{{${reason}}}`,
-        rate(INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED, { ...WINDOWS, by: reason }),
+        rate(I.INSTRUMENT_LLAMA_STAGE_VERIFY_WINDOW_DROPPED, { ...WINDOWS, by: reason }),
       ],
     ],
   );

@@ -2,10 +2,7 @@ import {
   BigValueTextMode,
   TableSortByFieldStateBuilder,
 } from '@grafana/grafana-foundation-sdk/common';
-import {
-  INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
-  INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { SPAN_LLAMA_STAGE_STAGE_COMPUTE } from '../../../../semconv/spans.js';
 import { mean } from '../../promql.js';
 import {
@@ -106,8 +103,8 @@ export function stageTable() {
       ['Busy', 'percentunit', busyShare(STAGES)],
       ['Workers', 'none', workers(STAGES)],
       ['Compute', 's', meanCompute(STAGES)],
-      ['Forward write', 's', mean(INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION, each)],
-      ['Downstream wait', 's', mean(INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, each)],
+      ['Forward write', 's', mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION, each)],
+      ['Downstream wait', 's', mean(I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, each)],
     ],
   ).sortBy([new TableSortByFieldStateBuilder().displayName('Busy').desc(true)]);
 }

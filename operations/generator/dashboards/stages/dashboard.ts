@@ -1,8 +1,4 @@
-import {
-  INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION,
-  INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION,
-  INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION,
-} from '../../../../semconv/instruments.js';
+import * as I from '../../../../semconv/instruments.js';
 import { type AssembledDashboard, assemble } from '../assemble.js';
 import {
   bottleneckStage,
@@ -56,15 +52,15 @@ export function stagesDashboard(): AssembledDashboard {
         title: 'How much of the link is hidden?',
         panels: [hiddenWait().span(8), windowJourney().span(8), writeAgainstCompute().span(8)],
       },
-      phaseRow('Compute', INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION, {
+      phaseRow('Compute', I.INSTRUMENT_LLAMA_STAGE_STAGE_COMPUTE_DURATION, {
         read: 'From the beginning to the end of one window over the layers of the stage, without the time that it waited for its turn.',
         act: 'One stage above the others has too many layers, or a slow machine: move layers away from it. All of them at once: windows became wider, or batches larger.',
       }),
-      phaseRow('Forward write', INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION, {
+      phaseRow('Forward write', I.INSTRUMENT_LLAMA_STAGE_STAGE_FORWARD_WRITE_DURATION, {
         read: 'What the stage took to hand one window over to the next one. The last stage writes to no other, and has no line.',
         act: 'Writes that take as long as compute are held up: the next stage does not read, or the link is too narrow for the activations.',
       }),
-      phaseRow('Downstream wait', INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, {
+      phaseRow('Downstream wait', I.INSTRUMENT_LLAMA_STAGE_STAGE_DOWNSTREAM_WAIT_DURATION, {
         read: 'What the stage waited for those after it; for stage 0, from the hand-over to the predictions. A stage that passes windows on and forgets them has no line.',
         act: 'A wait far above the compute of the later stages is links and queues: see how much of it is hidden.',
       }),

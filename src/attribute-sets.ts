@@ -104,9 +104,10 @@ function textOf(
   start: string | undefined,
 ): string | undefined {
   if (attributes === undefined || attributes === null) return start;
-  if (start === undefined || !isRecord(attributes)) return undefined;
+  if (start === undefined) return undefined;
   let text = start;
   try {
+    if (!isRecord(attributes)) return undefined;
     for (const name of Object.keys(attributes)) {
       const value = attributes[name];
       if (!isPrimitive(value)) return undefined;
@@ -151,23 +152,20 @@ function drop(warning: string): void {
 /** The entries of what a host gave for attributes, each read once; `null` for what throws. */
 function entriesOf(attributes: unknown): [string, unknown][] {
   if (attributes === undefined || attributes === null) return [];
-  if (isRecord(attributes)) {
-    const names = attempt(() => Object.keys(attributes));
-    if (names !== undefined) {
-      return names.map((name) => {
-        const read = attempt(() => ({ value: attributes[name] }));
-        return [name, read === undefined ? null : read.value];
-      });
-    }
+  const record = attributes as Record<string, unknown>;
+  const names = attempt(() => (isRecord(record) ? Object.keys(record) : undefined));
+  if (names === undefined) {
+    drop('metric attributes that are no object with a value for each name are left out');
+    return [];
   }
-  drop('metric attributes that are no object with a value for each name are left out');
-  return [];
+  return names.map((name) => {
+    const read = attempt(() => ({ value: record[name] }));
+    return [name, read === undefined ? null : read.value];
+  });
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return (
-    typeof value === 'object' && value !== null && attempt(() => Array.isArray(value)) === false
-  );
+function isRecord(value: unknown): boolean {
+  return typeof value === 'object' && !Array.isArray(value);
 }
 
 /** A copy of an attribute value; nothing of anything else. */

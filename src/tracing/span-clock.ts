@@ -110,6 +110,7 @@ export class SpanClock {
 
 /** Milliseconds since 1970 as the SDK's seconds and nanoseconds. */
 export function toHrTime(ms: number): HrTime {
-  const seconds = Math.trunc(ms / 1000);
+  // Also before 1970, as fake clocks may be, the nanoseconds count forwards.
+  const seconds = Math.floor(ms / 1000);
   return [seconds, Math.trunc((ms - seconds * 1000) * 1e6)];
 }

@@ -244,6 +244,9 @@ describe('sums hold below the limit of the SDK', () => {
     work.expectIn(collected);
     expectFewPoints(collected);
     expectOnePointForEachSeries(collected);
+    // Their histograms move with them.
+    const occupancy = collected.histogram(METRICS.METRIC_LLAMA_STAGE_VERIFY_WINDOW_OCCUPANCY);
+    expect(occupancy).toHaveLength(285);
     const before = counterValues(collected);
     // There and back again: nothing is counted twice.
     elsewhere.setMeterProvider(providerWith(new ManualReader()));

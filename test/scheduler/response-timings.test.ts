@@ -260,6 +260,24 @@ describe('parseResponseTimings', () => {
     expect(parseResponseTimings(value)).toBeUndefined();
   });
 
+  it('gives nothing of what throws when it is read', () => {
+    const fail = () => {
+      throw new TypeError('hostile');
+    };
+    const { proxy, revoke } = Proxy.revocable({}, {});
+    revoke();
+    const getter = Object.defineProperty(example(), 'verify_window_opened', { get: fail });
+    const list = { ...example(), [BY_DEPTH]: new Proxy([1, 2, 4], { get: fail }) };
+    for (const value of [
+      proxy,
+      getter,
+      list,
+      new Proxy(example(), { getOwnPropertyDescriptor: fail }),
+    ]) {
+      expect(parseResponseTimings(value)).toBeUndefined();
+    }
+  });
+
   const LATER = {
     'the paths of the direct return': FIGURES.filter(
       ({ introducedWith }) => introducedWith === 'direct_return',

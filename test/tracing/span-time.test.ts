@@ -298,8 +298,9 @@ describe('fake timers', () => {
 
   test('give no time that is none, installed before or after the first use, and taken away', async () => {
     const moment = fc.constantFrom('before', 'amid', 'after');
+    const start = fc.constantFrom(0, 1, -86_400_000, 1_700_000_000_000);
     await fc.assert(
-      fc.asyncProperty(faked, moment, moment, async (toFake, install, uninstall) => {
+      fc.asyncProperty(faked, moment, moment, start, async (toFake, install, uninstall, fakeMs) => {
         const { PipelineTelemetry } = await fresh();
         const tracing = new Tracing();
         const reader = new ManualReader();
@@ -311,7 +312,7 @@ describe('fake timers', () => {
         });
         const producer = histograms.producer();
         const at = (now: string) => {
-          if (install === now) vi.useFakeTimers({ toFake: [...toFake], now: 0 });
+          if (install === now) vi.useFakeTimers({ toFake: [...toFake], now: fakeMs });
           if (uninstall === now && install !== now) vi.useRealTimers();
         };
         const work = (during = () => {}) => {

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { PipelineTelemetry } from 'llama-stage-otel';
 import { type Arguments, helpText, readArguments, UsageError } from './arguments.js';
 import { Chain, ChainFailure } from './chain.js';
-import { measure } from './measurements.js';
+import { measure, RUN_ATTRIBUTE } from './measurements.js';
 import { OutputError, surviveClosedStreams, writeResult } from './output.js';
 import { Progress } from './progress.js';
 import { type Report, renderTable } from './report.js';
@@ -84,6 +84,7 @@ async function compare(args: Arguments, table: TableReader): Promise<Report> {
     onFinished: (finished) => progress.step(`depth ${args.depth}`, finished, args.generations),
   });
 
+  const outputsEqual = compareOutputs(control, pipelined, telemetry);
   const cpuMs = await chain.cpuMs();
   const windows = chain.windowsVerified;
   const collected = args.telemetry === 'on' ? await table.read() : undefined;
@@ -93,14 +94,24 @@ async function compare(args: Arguments, table: TableReader): Promise<Report> {
     cpuMsPerWindow: cpuMs.map((ms, index) => (ms - (cpuMsBefore[index] ?? 0)) / windows),
     control: measure('control', collected, control),
     pipelined: measure('pipelined', collected, pipelined),
-    outputsEqual: isDeepStrictEqual(tokensOf(control), tokensOf(pipelined)),
+    outputsEqual,
   };
   const speedup = report.pipelined.q1.tokensPerSecond / report.control.q1.tokensPerSecond;
   return { ...report, speedup };
 }
 
-function tokensOf({ outputs }: RunResult) {
-  return outputs.map((output) => output.tokens);
+/** Compares each generation token for token with the same one of the control, and has it counted. */
+function compareOutputs(
+  control: RunResult,
+  pipelined: RunResult,
+  telemetry: PipelineTelemetry,
+): boolean {
+  const results = pipelined.outputs.map(({ tokens }, index) => {
+    const isEqual = isDeepStrictEqual(tokens, control.outputs[index]?.tokens);
+    telemetry.recordControlComparison(isEqual, { [RUN_ATTRIBUTE]: 'pipelined' });
+    return isEqual;
+  });
+  return results.every(Boolean);
 }
 
 /** The exit code that a signal asks for, once it comes. A second one does not wait for anything. */

@@ -112,13 +112,13 @@ function readerOf(carrier: object): (name: string) => unknown {
     return (name) => carrier.get(spelledIn(carrier.keys(), name) ?? name);
   }
   const own = carrier as Record<string, unknown>;
-  let names: (string | symbol)[] | undefined;
+  let names: string[] | undefined;
   return (name) => {
     if (Object.hasOwn(own, name)) return own[name];
     // `Headers`, and what resembles them, do not mind the case by themselves.
     if (typeof own.get === 'function') return own.get(name);
     // Not the keys, for which a proxy is asked about each of its fields.
-    names ??= Reflect.ownKeys(own);
+    names ??= Object.getOwnPropertyNames(own);
     const spelling = names.length > MAX_FIELDS ? undefined : spelledIn(names, name);
     return spelling === undefined ? undefined : own[spelling];
   };

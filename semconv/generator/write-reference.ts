@@ -12,6 +12,7 @@ export function writeReference(registry: Registry): string {
     '## Metrics',
     'What is asynchronous is read by a collection; everything else is recorded as things happen. Attributes are required unless it says otherwise.',
     metricsTable(registry.metrics),
+    'What dashboards and rules derive from them has names and formulas of its own: [operations/figures.md](../operations/figures.md).',
     '### Bucket boundaries',
     boundariesTable(registry.metrics),
     '## Spans',
